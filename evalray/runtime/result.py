@@ -1,0 +1,43 @@
+"""What a sweep leaves behind, for the command line and for callers of the Python API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from evalray.types import RunSummary
+
+RunStatus = Literal["complete", "partial", "failed", "skipped", "unsupported"]
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+"""A run is over its error threshold, or nothing succeeded."""
+EXIT_USAGE = 2
+EXIT_BREAKER = 3
+"""The circuit breaker stopped a run; resumable."""
+EXIT_SKIPPED = 4
+"""Done, but cells were skipped (gated, unsupported)."""
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(slots=True)
+class RunOutcome:
+    """One cell of the matrix after the sweep.  ``reason`` explains every status but ``complete``."""
+
+    benchmark: str
+    model: str
+    status: RunStatus
+    results: Path | None = None
+    summary_path: Path | None = None
+    summary: RunSummary | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class SweepResult:
+    sweep_id: str
+    directory: Path
+    exit_code: int
+    runs: list[RunOutcome] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)

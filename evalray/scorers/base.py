@@ -1,0 +1,81 @@
+"""What a scorer is: a rule first, a judge only where no rule decides.
+
+A scorer is built once per run, before any engine starts, so that one that cannot be built stops
+the run before it costs anything.  :meth:`Scorer.assess` sees the record and what the model
+answered.  It either decides (:class:`~evalray.types.Score`) or asks a judge
+(:class:`JudgeCall`), whose replies come back through :meth:`Scorer.read_verdict`.  Scorers do no I/O.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from evalray.types import EvalRecord, Outcome, SamplingParams, Score
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """What a scorer may look at: the answer without its reasoning, and how it ended."""
+
+    text: str
+    finish_reason: str | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Stopped by the token limit: then only an explicit answer marker counts."""
+        return self.finish_reason == "length"
+
+
+@dataclass(slots=True, frozen=True)
+class JudgePrompt:
+    """One question to the judge.  ``response_schema`` is a JSON schema for servers that enforce one."""
+
+    messages: tuple[dict[str, str], ...]
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=1024))
+    response_schema: dict[str, Any] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class JudgeCall:
+    """Questions to put to the judge before this sample can be scored."""
+
+    prompts: tuple[JudgePrompt, ...]
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Scorer(ABC):
+    """Compares an answer with a record's reference.
+
+    Implement :meth:`score` for a plain yes or no (OpenJarvis's signature), or :meth:`assess` where
+    the outcome is finer than that.
+    """
+
+    scorer_id: ClassVar[str]
+    #: Raised when the rules change, so that stored generations are scored again.
+    version: ClassVar[int] = 1
+    #: Runs in a killable subprocess with a wall clock: for libraries that can hang.
+    isolated: ClassVar[bool] = False
+    #: Whether :meth:`assess` may return a :class:`JudgeCall`.
+    uses_judge: ClassVar[bool] = False
+
+    def score(self, record: EvalRecord, model_answer: str) -> tuple[bool | None, dict[str, Any]]:
+        """``(is_correct, metadata)``; ``None`` means no verdict could be reached."""
+        raise NotImplementedError(f"{type(self).__name__} implements neither score nor assess")
+
+    def assess(self, record: EvalRecord, answer: Answer) -> Score | JudgeCall:
+        """The verdict on one answer, or what to ask the judge."""
+        correct, metadata = self.score(record, answer.text)
+        if correct is None:
+            outcome = Outcome.TRUNCATED if answer.truncated else Outcome.UNPARSED
+        else:
+            outcome = Outcome.CORRECT if correct else Outcome.INCORRECT
+        return Score(outcome, metadata=metadata)
+
+    def read_verdict(self, record: EvalRecord, answer: Answer, call: JudgeCall, replies: list[str]) -> Score:
+        """The verdict from the judge's replies, one per prompt of ``call``, reasoning removed.
+
+        A reply that cannot be read is ``judge_error``, never right and never wrong.
+        """
+        raise NotImplementedError(f"{type(self).__name__} asks no judge")
