@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Install what is needed into .venv and run every check: format, lint, types, import rules, all tests.
+# Arguments, if any, replace "all tests": bash scripts/test.sh tests/scorers -k mcq
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bash scripts/setup.sh dev
+export PATH="$PWD/.venv/bin:$PATH"
+ruff format --check .
+ruff check .
+mypy
+lint-imports
+exec python -m pytest "$@"
