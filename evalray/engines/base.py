@@ -38,6 +38,10 @@ class Chunk:
     timings: dict[str, float] | None = None
     """What the server says of its own timing, by its own names."""
     cost_usd: float | None = None
+    at: float | None = None
+    """``time.monotonic()`` of its arrival, where the engine noted it before handing it on."""
+    whole: bool = False
+    """The reply came in one piece: it says nothing of the time to the first token."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,9 +94,13 @@ class Engine(ABC):
     default_concurrency: ClassVar[int] = 32
     #: Keys of ``engine_args`` that cannot change an answer, and so are not in a run's fingerprint.
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset()
+    #: Stop strings the engine takes per request; the rest are applied to the answer afterwards.
+    max_stop_sequences: ClassVar[int] = 4
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
+        self.reasons: bool = config.engine_args.get("reasoning") is True
+        """Whether the model writes reasoning: told by ``engine_args.reasoning``, or learnt from a reply."""
 
     @abstractmethod
     async def start(self) -> EngineInfo:

@@ -1,0 +1,25 @@
+"""Engines: what answers a request.  Importing this package imports no engine's SDK."""
+
+from __future__ import annotations
+
+from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
+from evalray.engines.model_path import resolve_model_path
+from evalray.engines.reasoning import SplitText, apply_stops, split_reasoning
+from evalray.engines.registry import ENGINES, engine_class
+from evalray.engines.session import RetryPolicy, run_request
+
+__all__ = [
+    "ENGINES",
+    "Chunk",
+    "Engine",
+    "EngineConfig",
+    "EngineInfo",
+    "RetryPolicy",
+    "SplitText",
+    "Usage",
+    "apply_stops",
+    "engine_class",
+    "resolve_model_path",
+    "run_request",
+    "split_reasoning",
+]

@@ -1,0 +1,154 @@
+"""The chat-completions protocol: request bodies out, chunks in.
+
+Shared by every engine that speaks it, over HTTP or in process.  Parsing is lenient where servers
+differ (missing fields, ``null``, invalid UTF-8, raw control characters) and strict where the
+answer would suffer: what is not an object of the protocol is ``bad_response``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from evalray.engines.base import Chunk, Usage
+from evalray.engines.failures import error_from_body, one_line
+from evalray.errors import RequestError
+from evalray.types import GenerationRequest
+
+# strict=False: raw control characters (NUL included) inside strings are text, not an error.
+_decode = json.JSONDecoder(strict=False).decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def chat_body(model: str, request: GenerationRequest) -> dict[str, Any]:
+    """The request's parameters under their protocol names; what is ``None`` is not sent."""
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": request.messages,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+    }
+    if sampling.top_p is not None:
+        body["top_p"] = sampling.top_p
+    if sampling.top_k is not None:
+        body["top_k"] = sampling.top_k
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    if sampling.stop:
+        body["stop"] = sampling.stop
+    return body
+
+
+def encode_body(body: dict[str, Any]) -> bytes:
+    """JSON in UTF-8.  A lone surrogate, which no tokenizer takes, becomes ``?``."""
+    return _encode(body).encode("utf-8", "replace")
+
+
+def decode_json(data: bytes | str) -> Any:
+    """Parse JSON; raises :class:`RequestError` (``bad_response``, retryable) where it is none."""
+    try:
+        return _decode(data if isinstance(data, str) else data.decode("utf-8", "surrogatepass"))
+    except UnicodeDecodeError:
+        assert isinstance(data, bytes)
+        return decode_json(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        shown = data[:200] if isinstance(data, str) else data[:200].decode("utf-8", "replace")
+        raise RequestError(
+            "bad_response", f"not JSON: {one_line(shown)!r} ({type(error).__name__})", retryable=True
+        ) from None
+
+
+def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
+    """One streamed object as a chunk, or ``None`` where it carries nothing.
+
+    Raises :class:`RequestError` for an ``error`` object or for anything that is not the protocol.
+    """
+    try:
+        choices = event.get("choices")
+        chunk = Chunk()
+        useful = False
+        if choices:
+            choice = choices[0]
+            delta = choice.get("delta")
+            if delta:
+                content = delta.get("content")
+                if content:
+                    chunk.text = _text(content)
+                    useful = True
+                reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+                if reasoning:
+                    chunk.reasoning = _text(reasoning)
+                    useful = True
+            finish = choice.get("finish_reason")
+            if finish:
+                chunk.finish_reason = str(finish)
+                useful = True
+        elif "error" in event or choices is None:
+            raise error_from_body(None, event, secret=secret)
+        usage = event.get("usage")
+        if usage:
+            _add_usage(chunk, usage)
+            useful = True
+        timings = event.get("timings")
+        if timings:
+            chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
+            useful = True
+    except (AttributeError, KeyError, TypeError, IndexError) as error:
+        raise _not_the_protocol(event) from error
+    return chunk if useful else None
+
+
+def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
+    """A reply that came in one piece, as its only chunk.  Raises as :func:`parse_chunk` does."""
+    try:
+        choices = reply.get("choices")
+        if not choices:
+            raise (
+                error_from_body(None, reply, secret=secret) if "error" in reply else _not_the_protocol(reply)
+            )
+        choice = choices[0]
+        message = choice.get("message") or {}
+        chunk = Chunk(
+            text=_text(message.get("content") or ""),
+            reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
+            finish_reason=choice.get("finish_reason"),
+            whole=True,
+        )
+        if usage := reply.get("usage"):
+            _add_usage(chunk, usage)
+        if timings := reply.get("timings"):
+            chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
+    except (AttributeError, KeyError, TypeError, IndexError) as error:
+        raise _not_the_protocol(reply) from error
+    return chunk
+
+
+def _add_usage(chunk: Chunk, usage: dict[str, Any]) -> None:
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    chunk.usage = Usage(
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(prompt.get("cached_tokens")),
+        reasoning_tokens=_count(completion.get("reasoning_tokens")),
+    )
+    cost = usage.get("cost")
+    if isinstance(cost, (int, float)):
+        chunk.cost_usd = float(cost)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _text(content: Any) -> str:
+    """Content is a string, or a list of parts of which those with text count."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+
+
+def _not_the_protocol(event: Any) -> RequestError:
+    shown = one_line(json.dumps(event, default=str)[:300])
+    return RequestError("bad_response", f"not a chat-completions reply: {shown}", retryable=True)

@@ -1,0 +1,119 @@
+"""Turn what a chat-completions server says about a failure into a :class:`RequestError`.
+
+One table for every engine that speaks the protocol: which kind it is, whether asking again can
+help, and a message of one line.  Server text is untrusted: control characters go, it is cut to
+``MAX_MESSAGE`` characters, and a key it echoes is blanked.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import time
+from typing import Any
+
+from evalray.errors import ErrorKind, RequestError
+
+MAX_MESSAGE = 500
+
+_CONTEXT = re.compile(
+    r"context[_ ](?:length|size|window)|maximum context|max_model_len|exceed_context|"
+    r"prompt is too long|too many (?:input )?tokens|input is too long|longer than the maximum model length",
+    re.IGNORECASE,
+)
+_FILTERED = re.compile(r"content[_ ](?:filter|policy)|content management policy", re.IGNORECASE)
+_OUT_OF_QUOTA = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+#: Statuses that pass by themselves: conflict and timeout of the server, too many requests, overload, 5xx.
+_RETRYABLE = frozenset({408, 409, 425, 429, 529})
+
+
+def one_line(text: str, secret: str | None = None) -> str:
+    """Untrusted text as one short printable line, without ``secret``."""
+    text = text[: 8 * MAX_MESSAGE]
+    if secret:
+        text = text.replace(secret, "[redacted]")
+    text = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
+
+
+def parse_retry_after(value: str | None, now: float | None = None) -> float | None:
+    """Seconds a ``Retry-After`` header asks for: a number, or an HTTP date against ``now`` (Unix)."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+        except (ValueError, TypeError, IndexError):
+            return None
+        seconds = date.timestamp() - (time.time() if now is None else now)
+    return max(0.0, seconds) if seconds == seconds and seconds != float("inf") else None
+
+
+def error_from_body(
+    status: int | None,
+    body: Any,
+    *,
+    secret: str | None = None,
+    retry_after_seconds: float | None = None,
+) -> RequestError:
+    """Classify an error reply: an HTTP status with its body, or an ``error`` object within a stream.
+
+    ``body`` is the parsed JSON, or text where it was none.  Without a status the body's own
+    numeric ``code`` decides, as llama-server and vLLM send it.
+    """
+    message, code, details = _describe(body)
+    if status is None:
+        status = _numeric(details.get("code")) or _numeric(details.get("status")) or 500
+    text = one_line(message, secret) or "no message"
+    kind, retryable = _classify(status, f"{code} {text}")
+    if kind == "context_length":
+        text = _context_message(details, text)
+    return RequestError(
+        kind, f"HTTP {status}: {text}", retryable=retryable, retry_after_seconds=retry_after_seconds
+    )
+
+
+def _classify(status: int, text: str) -> tuple[ErrorKind, bool]:
+    if status in (400, 413, 422, 500) and _CONTEXT.search(text):
+        return "context_length", False
+    if status in (401, 402, 403):
+        return "auth", False
+    if status == 404:
+        return "not_found", False
+    if status in (429, 529):
+        return "rate_limited", not _OUT_OF_QUOTA.search(text)
+    if status in _RETRYABLE or status >= 500:
+        return "server_error", True
+    if 400 <= status < 500:
+        return ("content_filter" if _FILTERED.search(text) else "bad_request"), False
+    return "bad_response", False
+
+
+def _describe(body: Any) -> tuple[str, str, dict[str, Any]]:
+    """Message, symbolic code and the error object, from the shapes that servers use."""
+    if not isinstance(body, dict):
+        return (body if isinstance(body, str) else json.dumps(body, default=str)), "", {}
+    error = body.get("error", body)
+    if not isinstance(error, dict):
+        return str(error), "", body
+    message = error.get("message") or error.get("detail") or error.get("error") or ""
+    code = f"{error.get('code') or ''} {error.get('type') or ''}".strip()
+    return (message if isinstance(message, str) else json.dumps(message, default=str)), code, error
+
+
+def _context_message(details: dict[str, Any], text: str) -> str:
+    prompt, context = details.get("n_prompt_tokens"), details.get("n_ctx")
+    if isinstance(prompt, int) and isinstance(context, int):
+        return f"the prompt has {prompt} tokens, the context {context}: raise context_tokens or shorten it"
+    return text
+
+
+def _numeric(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:6])
+    return value if isinstance(value, int) and 100 <= value < 600 else None
