@@ -1,0 +1,73 @@
+"""Gaps that a plan shows and that may stop a cell when it runs: a file, key, token, data set or GPU
+that is not here.  Looks at this machine's disk and environment only, and imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from evalray.benchmarks import Benchmark
+from evalray.engines.base import EngineConfig
+from evalray.engines.model_path import resolve_model_path
+from evalray.errors import EngineStartError
+from evalray.suite.engine_choice import LLAMACPP
+from evalray.suite.expand import looks_local, path_or_glob_exists
+from evalray.types import RunConfig
+
+
+def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) -> list[str]:
+    """What a deployment lacks on this machine.  A cluster that is joined may have it all."""
+    notes = []
+    if config.engine == LLAMACPP and config.path is not None:
+        try:
+            resolve_model_path(config.path)
+        except EngineStartError as error:
+            notes.append(str(error))
+    if config.api_key_env and not os.environ.get(config.api_key_env):
+        notes.append(f"environment variable {config.api_key_env} (api_key_env) is not set")
+    if gpus and not joins_cluster and (here := gpus_here()) < gpus:
+        notes.append(f"needs {gpus} GPUs, {here or 'none'} known on this machine")
+    return notes
+
+
+def gpus_here() -> int:
+    """GPUs this process may use, by the driver's device files and ``CUDA_VISIBLE_DEVICES``."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def cell_notes(config: RunConfig, benchmark: Benchmark | None) -> list[str]:
+    """What a run's data lacks on this machine."""
+    if benchmark is None or benchmark.provider is not None:
+        return []
+    data, gated = (config.data, False) if config.data else (benchmark.data_path, benchmark.gated)
+    if data is None or path_or_glob_exists(benchmark.folder / data):
+        return []
+    if looks_local(data):
+        return [f"data {data} is not there"]
+    if _in_hub_cache(data):
+        return []
+    notes = [f"data set {data} comes from the hub: the first run downloads it"]
+    if gated and not _has_hub_token():
+        notes.append(f"{data} is gated: accept its terms on the hub and set HF_TOKEN")
+    return notes
+
+
+def _hub_home() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("HF_HOME") or f"{cache}/huggingface").expanduser()
+
+
+def _in_hub_cache(name: str) -> bool:
+    folder = Path(os.environ.get("HF_DATASETS_CACHE") or _hub_home() / "datasets").expanduser()
+    try:
+        return (folder / name.replace("/", "___")).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _has_hub_token() -> bool:
+    file = Path(os.environ.get("HF_TOKEN_PATH") or _hub_home() / "token").expanduser()
+    return bool(os.environ.get("HF_TOKEN")) or file.is_file()

@@ -1,0 +1,150 @@
+"""A suite file's sections as typed models.  What is valid on its own is decided here; names are
+looked up in :mod:`evalray.suite.checks`, layers are merged in :mod:`evalray.suite.expand`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from evalray.settings import (
+    STRICT,
+    Arguments,
+    Count,
+    EnvironmentName,
+    HttpAddress,
+    Name,
+    NonNegative,
+    RunDefaults,
+    SamplingSettings,
+    Seconds,
+    TrackingAddress,
+)
+
+
+class Meta(BaseModel):
+    """``[meta]``: without a ``name`` the file's own name is taken."""
+
+    model_config = STRICT
+    name: Name | None = None
+    description: str = ""
+
+
+class Judge(BaseModel):
+    """``[judge]``: the model that grades what no rule can."""
+
+    model_config = STRICT
+    model: Name | None = None
+    engine: str | None = None
+    provider: str | None = None
+    temperature: NonNegative = 0.0
+    max_tokens: Count = 1024
+
+
+class RunSection(BaseModel):
+    """``[run]``: how the sweep as a whole is carried out.  ``seed`` shuffles the records."""
+
+    model_config = STRICT
+    max_workers: Count | None = None
+    output_dir: str = "results/"
+    seed: int = 42
+    telemetry: bool = False
+    gpu_metrics: bool = False
+    warmup_samples: Annotated[int, Field(ge=0)] = 0
+    max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.1
+    breaker_errors: Count = 20
+
+
+class ModelEntry(SamplingSettings):
+    """One ``[[models]]``: a model, the engine that runs it, and how many replicas of it."""
+
+    name: Name
+    engine: str | None = None
+    provider: str | None = None
+    path: str | None = None
+    base_url: HttpAddress | None = None
+    api_key_env: EnvironmentName | None = None
+    replicas: Count = 1
+    max_concurrency: Count | None = None
+    tensor_parallel_size: Count | None = None
+    engine_args: Annotated[Arguments, Field(default_factory=dict)]
+    timeout_seconds: Seconds = 600.0
+    start_timeout_seconds: Seconds = 600.0
+    max_retries: Annotated[int, Field(ge=0)] = 5
+    stream: bool | None = None
+    num_gpus: Annotated[int, Field(ge=0)] | None = None
+    param_count_b: NonNegative | None = None
+    active_params_b: NonNegative | None = None
+    gpu_peak_tflops: NonNegative | None = None
+    gpu_peak_bandwidth_gb_s: NonNegative | None = None
+
+
+class BenchmarkEntry(RunDefaults):
+    """One ``[[benchmarks]]``: a benchmark, and what this suite wants of it."""
+
+    name: Name
+    backend: str | None = None
+    agent: str | None = None
+    tools: list[str] | None = None
+    judge_model: Name | None = None
+    split: str | None = None
+    subset: str | None = None
+    data: Name | None = None
+    record_ids: Annotated[list[str], Field(min_length=1)] | None = None
+    scorer: str | None = None
+    scorer_args: Arguments | None = None
+
+
+class Cluster(BaseModel):
+    """``[cluster]``: which Ray cluster to join; without an address a local one is started."""
+
+    model_config = STRICT
+    address: Name | None = None
+    placement_timeout_seconds: Seconds = 120.0
+
+
+class Tracking(BaseModel):
+    """``[tracking]``: where MLflow keeps what is measured."""
+
+    model_config = STRICT
+    uri: TrackingAddress | None = None
+    experiment: Name | None = None
+    enabled: bool = True
+
+
+class Suite(BaseModel):
+    """A whole suite file.  ``models`` and ``benchmarks`` span the matrix of runs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    meta: Meta = Meta()
+    defaults: RunDefaults = RunDefaults()
+    judge: Judge = Judge()
+    run: RunSection = RunSection()
+    models: Annotated[list[ModelEntry], Field(min_length=1)]
+    benchmarks: Annotated[list[BenchmarkEntry], Field(min_length=1)]
+    cluster: Cluster = Cluster()
+    tracking: Tracking = Tracking()
+
+    _source: Path | None = PrivateAttr(default=None)
+    _warnings: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def source(self) -> Path | None:
+        """The file it came from; ``None`` for one made from flags."""
+        return self._source
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know though it stops nothing, such as keys that are not acted on."""
+        return self._warnings
+
+    @property
+    def folder(self) -> Path:
+        """What relative data paths are relative to."""
+        return self._source.resolve().parent if self._source else Path.cwd()
+
+    def fields_given(self) -> dict[str, Any]:
+        """What the file says, without the values it leaves out."""
+        return self.model_dump(exclude_unset=True, exclude_none=True)
