@@ -1,0 +1,20 @@
+"""The run directory: journals, resume, finalize, reading back."""
+
+from evalray.store.finalize import finalize_run
+from evalray.store.fingerprint import run_fingerprint, run_name
+from evalray.store.reading import iter_results, read_summary
+from evalray.store.run import RunStore
+from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_sweep
+
+__all__ = [
+    "RunEntry",
+    "RunStore",
+    "SweepStore",
+    "finalize_run",
+    "iter_results",
+    "list_runs",
+    "read_summary",
+    "read_sweep",
+    "run_fingerprint",
+    "run_name",
+]

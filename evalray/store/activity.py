@@ -1,0 +1,98 @@
+"""When a run was worked on: its active stretches, so that the time it lay interrupted is not counted.
+
+A stretch opens with a line in ``activity.jsonl`` and closes with another.  One that never closed,
+because its process was killed, lasted until the last line it journaled.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evalray.store.journal import VERSION, Journal, parse, read_lines, seal
+
+
+class ActivityLog:
+    """The writing end: one stretch open at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._journal = Journal(path)
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Open a stretch; nothing where one is open."""
+        if self._began is None:
+            self._began = time.monotonic()
+            self._write({"event": "start", "at": time.time()})
+
+    def end(self) -> None:
+        """Close the open stretch, if any."""
+        if self._began is not None:
+            seconds, self._began = time.monotonic() - self._began, None
+            self._write({"event": "end", "at": time.time(), "seconds": seconds})
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._journal.append(seal({"v": VERSION, **event}))
+        self._journal.flush()
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+@dataclass(slots=True)
+class _Stretch:
+    start: float
+    last_seen: float
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Activity:
+    """The stretches of a run.  Show it every journaled time, then read the totals."""
+
+    _stretches: list[_Stretch] = field(default_factory=list)
+    _starts: list[float] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Activity:
+        activity = cls()
+        for _, line in read_lines(path):
+            event = parse(line) or {}
+            at, kind = event.get("at"), event.get("event")
+            if not isinstance(at, float | int):
+                continue
+            if kind == "start":
+                # A clock set back between two processes must not undo the order of their stretches.
+                activity._starts.append(max([at, *activity._starts[-1:]]))
+                activity._stretches.append(_Stretch(at, at))
+            elif kind == "end" and activity._stretches:
+                seconds = event.get("seconds")
+                activity._stretches[-1].seconds = float(seconds) if seconds is not None else None
+                activity._stretches[-1].last_seen = at
+        return activity
+
+    def saw(self, at: float) -> None:
+        """A line was journaled at this Unix time."""
+        number = bisect_right(self._starts, at) - 1
+        if number >= 0:
+            stretch = self._stretches[number]
+            if stretch.seconds is None and at > stretch.last_seen:
+                stretch.last_seen = at
+
+    @property
+    def started_at(self) -> float | None:
+        return self._stretches[0].start if self._stretches else None
+
+    @property
+    def ended_at(self) -> float | None:
+        return self._stretches[-1].last_seen if self._stretches else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Sum over the stretches; ``None`` where none was recorded."""
+        if not self._stretches:
+            return None
+        return sum(s.last_seen - s.start if s.seconds is None else s.seconds for s in self._stretches)

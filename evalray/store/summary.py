@@ -1,0 +1,273 @@
+"""A run's summary, computed from its rows and from nothing else but what was planned and when.
+
+Reads the Parquet file a column at a time, so that memory does not follow the length of the answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evalray.stats import (
+    Z_95,
+    clustered_standard_error,
+    metric_stats,
+    pass_at_k,
+    standard_error,
+    wilson_interval,
+)
+from evalray.store.activity import Activity
+from evalray.store.layout import RunManifest
+from evalray.types import Outcome, RunSummary
+
+_ERRORS = (Outcome.ENGINE_ERROR, Outcome.SCORER_ERROR, Outcome.JUDGE_ERROR)
+_WARN_RATE = 0.01
+_STATS = {
+    "latency_stats": "latency_seconds",
+    "ttft_stats": "ttft",
+    "energy_stats": "energy_joules",
+    "power_stats": "power_watts",
+    "gpu_utilization_stats": "gpu_utilization_pct",
+    "throughput_stats": "throughput_tok_per_sec",
+    "mfu_stats": "mfu_pct",
+    "mbu_stats": "mbu_pct",
+    "ipw_stats": "ipw",
+    "ipj_stats": "ipj",
+    "itl_stats": "mean_itl_ms",
+    "input_token_stats": "prompt_tokens",
+    "output_token_stats": "completion_tokens",
+    "queue_stats": "queue_seconds",
+}
+
+
+class _Rows:
+    """Columns of the exported rows, one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._file = pq.ParquetFile(path)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Floats, NaN where not measured."""
+        import pyarrow as pa
+
+        column = self._file.read(columns=[name], use_threads=False).column(0)
+        array: np.ndarray = column.cast(pa.float64()).to_numpy()
+        return array
+
+    def texts(self, name: str) -> tuple[np.ndarray, list[str | None]]:
+        """``(codes, values)``: ``values[code]`` is the text of a row."""
+        column = self._file.read(columns=[name], use_threads=False).column(0)
+        encoded = column.dictionary_encode(null_encoding="encode").combine_chunks()
+        if not len(encoded):
+            return np.zeros(0, dtype=np.int64), []
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def summarize(parquet: Path, manifest: RunManifest, activity: Activity, warnings: list[str]) -> RunSummary:
+    """The summary of the rows in ``parquet``; ``warnings`` come before its own."""
+    rows = _Rows(parquet)
+    try:
+        return _summarize(rows, manifest, activity, warnings)
+    finally:
+        rows.close()
+
+
+def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings: list[str]) -> RunSummary:
+    config = manifest.config
+    codes, names = rows.texts("outcome")
+    outcomes = {str(o): 0 for o in Outcome}
+    outcomes |= {str(names[code]): int(n) for code, n in enumerate(np.bincount(codes, minlength=len(names)))}
+    outcomes["skipped"] += max(0, manifest.planned - int(codes.size))
+
+    correct_flags = rows.numbers("is_correct")
+    scored = np.isfinite(correct_flags)
+    positions = rows.numbers("position")[scored].astype(np.int64)
+    flags = correct_flags[scored]
+    correct, n_scored = int(flags.sum()), int(flags.size)
+    attempted = manifest.planned - outcomes["skipped"]
+    errors = sum(outcomes[o] for o in _ERRORS)
+
+    summary = RunSummary(
+        benchmark=config.benchmark,
+        category=_category(rows, manifest),
+        backend=config.backend,
+        model=config.model,
+        total_samples=attempted,
+        scored_samples=n_scored,
+        correct=correct,
+        accuracy=_ratio(correct, n_scored),
+        errors=errors,
+        mean_latency_seconds=None,
+        total_cost_usd=_total(rows.numbers("cost_usd")),
+        started_at=activity.started_at,
+        ended_at=activity.ended_at,
+        accuracy_stats=metric_stats(flags),
+        planned_samples=manifest.planned,
+        outcomes=outcomes,
+        accuracy_parsed=_ratio(correct, n_scored - outcomes["unparsed"]),
+        accuracy_completed=_ratio(correct, n_scored - outcomes["truncated"]),
+        truncated_rate=_ratio(outcomes["truncated"], n_scored),
+        epochs=manifest.epochs,
+        num_records=manifest.num_records,
+        bad_rows=int(manifest.info.get("bad_rows") or 0),
+        engine=manifest.engine,
+        scorer=manifest.scorer,
+        fingerprint=manifest.fingerprint,
+        scorer_fingerprint=manifest.scorer_fingerprint,
+    )
+    _set_intervals(summary, flags, positions)
+    _set_measurements(summary, rows, _answered(codes, names), activity)
+    summary.per_subject = _per_subject(rows, codes, names, correct_flags)
+    summary.warnings = [*warnings, *_warnings(summary)]
+    summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
+    summary.status = _status(summary, config.max_error_rate)
+    return summary
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _total(values: np.ndarray) -> float | None:
+    measured = values[np.isfinite(values)]
+    return float(measured.sum()) if measured.size else None
+
+
+def _category(rows: _Rows, manifest: RunManifest) -> str:
+    """The one category of the records, else the benchmark's name."""
+    declared = manifest.info.get("category")
+    if declared:
+        return str(declared)
+    _, names = rows.texts("category")
+    found = [name for name in names if name]
+    return found[0] if len(found) == 1 else manifest.config.benchmark
+
+
+def _answered(codes: np.ndarray, names: list[str | None]) -> np.ndarray:
+    """Rows whose request succeeded: the time a failed one took says nothing of the model."""
+    failed = [code for code, name in enumerate(names) if name == Outcome.ENGINE_ERROR]
+    return ~np.isin(codes, failed)
+
+
+def _set_intervals(summary: RunSummary, flags: np.ndarray, positions: np.ndarray) -> None:
+    if summary.epochs == 1:
+        summary.accuracy_stderr = standard_error(flags)
+        summary.accuracy_ci95 = wilson_interval(summary.correct, summary.scored_samples)
+        return
+    error = clustered_standard_error(flags, positions)
+    summary.accuracy_stderr = error
+    if error is not None and summary.accuracy is not None:
+        if error == 0:
+            # All right or all wrong: the normal interval would have no width; records are what is independent.
+            records = int(np.unique(positions).size)
+            summary.accuracy_ci95 = wilson_interval(round(summary.accuracy * records), records)
+        else:
+            low, high = summary.accuracy - Z_95 * error, summary.accuracy + Z_95 * error
+            summary.accuracy_ci95 = (max(0.0, low), min(1.0, high))
+
+
+def _set_measurements(summary: RunSummary, rows: _Rows, answered: np.ndarray, activity: Activity) -> None:
+    for field_name, column in _STATS.items():
+        values = rows.numbers(column)[answered]
+        setattr(summary, field_name, metric_stats(values))
+        total = _total(values)
+        if column == "energy_joules":
+            summary.total_energy_joules = total
+        elif column == "prompt_tokens":
+            summary.total_input_tokens = None if total is None else int(total)
+        elif column == "completion_tokens":
+            summary.total_output_tokens = None if total is None else int(total)
+    if summary.latency_stats is not None:
+        summary.mean_latency_seconds = summary.latency_stats.mean
+    seconds = activity.seconds
+    summary.wall_seconds = seconds
+    if seconds:
+        completed = np.isfinite(rows.numbers("attempts")) & answered
+        summary.samples_per_second = float(completed.sum()) / seconds
+        if summary.total_output_tokens is not None:
+            summary.output_tokens_per_second = summary.total_output_tokens / seconds
+
+
+def _per_subject(
+    rows: _Rows, codes: np.ndarray, names: list[str | None], correct_flags: np.ndarray
+) -> dict[str, dict[str, float | int | None]]:
+    """Breakdown by subject over the attempted samples; records without a subject are in none."""
+    subject_codes, subjects = rows.texts("subject")
+    skipped = [code for code, name in enumerate(names) if name == Outcome.SKIPPED]
+    attempted = ~np.isin(codes, skipped)
+    scored = np.isfinite(correct_flags)
+    right = scored & (correct_flags == 1)
+    size = len(subjects)
+    totals, scores, rights = (
+        np.bincount(subject_codes[mask], minlength=size).tolist() for mask in (attempted, scored, right)
+    )
+    found = sorted((str(name), code) for code, name in enumerate(subjects) if name)
+    return {
+        name: {
+            "accuracy": _ratio(rights[code], scores[code]),
+            "total": totals[code],
+            "scored": scores[code],
+            "correct": rights[code],
+        }
+        for name, code in found
+    }
+
+
+def _pass_at_k(
+    summary: RunSummary, ks: list[int], flags: np.ndarray, positions: np.ndarray
+) -> dict[str, float | None]:
+    """Mean over the records with at least ``k`` scored epochs; each left out is said in a warning."""
+    if not ks:
+        return {}
+    tries, wins = np.bincount(positions), np.bincount(positions, weights=flags).astype(np.int64)
+    counts = Counter(zip(tries[tries > 0].tolist(), wins[tries > 0].tolist(), strict=True))
+    result: dict[str, float | None] = {}
+    for k in sorted(set(ks)):
+        totals: defaultdict[bool, float] = defaultdict(float)
+        value = 0.0
+        for (n, c), records in counts.items():
+            chance = pass_at_k(n, c, k)
+            totals[chance is not None] += records
+            value += (chance or 0.0) * records
+        result[str(k)] = value / totals[True] if totals[True] else None
+        left_out = summary.num_records - int(totals[True])
+        if left_out:
+            summary.warnings.append(
+                f"pass@{k}: {left_out} of {summary.num_records} records have fewer than {k} scored epochs "
+                + ("and are left out" if totals[True] else "so it cannot be estimated")
+            )
+    return result
+
+
+def _warnings(summary: RunSummary) -> list[str]:
+    found = []
+    if summary.planned_samples == 0:
+        found.append("no records: the benchmark's data is empty, or max_samples is 0")
+    if summary.bad_rows:
+        found.append(f"{summary.bad_rows} bad rows in the data were left out")
+    for outcome, advice in (
+        (Outcome.TRUNCATED, "raise max_tokens"),
+        (Outcome.UNPARSED, "look at raw_text and the prompt's answer format"),
+    ):
+        count = summary.outcomes[outcome]
+        rate = _ratio(count, summary.scored_samples)
+        if rate is not None and rate > _WARN_RATE:
+            found.append(f"{rate:.1%} of the scored samples are {outcome} ({count}): {advice}")
+    return found
+
+
+def _status(summary: RunSummary, max_error_rate: float) -> str:
+    error_rate: Any = _ratio(summary.errors, summary.total_samples)
+    if summary.planned_samples == 0:
+        return "failed"
+    if error_rate is not None and (error_rate > max_error_rate or summary.scored_samples == 0):
+        return "failed"
+    return "partial" if summary.outcomes["skipped"] else "complete"

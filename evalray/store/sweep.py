@@ -1,0 +1,202 @@
+"""The sweep directory: one sweep's runs under one lock.
+
+A run is found again by its fingerprint; one that shares only the name gets a suffix.
+Nothing here deletes results: a fresh sweep moves the old one aside.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from evalray.errors import StoreError
+from evalray.store.fingerprint import run_name
+from evalray.store.jsonlines import read_json, redact, store_errors, sync_directory, write_json
+from evalray.store.layout import RunFiles, RunManifest
+from evalray.store.lock import LOCK_NAME, DirectoryLock
+from evalray.store.run import RunStore
+from evalray.types import RunConfig
+
+SWEEP_NAME = "sweep.json"
+
+
+class SweepStore:
+    """A locked sweep directory.  Use as a context manager, or :meth:`close` it."""
+
+    def __init__(self, directory: Path, lock: DirectoryLock, resumed: bool) -> None:
+        self.directory = directory
+        self.resumed = resumed
+        """Whether an earlier process worked here."""
+        self._lock = lock
+        self._open_runs: dict[str, RunStore] = {}
+
+    @classmethod
+    def open(cls, directory: Path, *, fresh: bool = False) -> SweepStore:
+        """Create or continue the sweep in ``directory``; ``fresh`` moves an old one aside first.
+
+        Raises :class:`StoreError` where it is not writable, or locked by another process.
+        """
+        directory = Path(directory).absolute()
+        if fresh and _has_content(directory):
+            _move_aside(directory)
+        with store_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        resumed = _has_content(directory)
+        return cls(directory, DirectoryLock(directory), resumed)
+
+    def write_sweep(self, info: dict[str, Any]) -> None:
+        """Write ``sweep.json``; the first ``started_at`` is kept.  Secrets are left out."""
+        path = self.directory / SWEEP_NAME
+        started_at = info.get("started_at") or time.time()
+        if path.exists():
+            started_at = read_json(path).get("started_at") or started_at
+        write_json(path, {**redact(info), "started_at": started_at})
+
+    def open_run(
+        self,
+        config: RunConfig,
+        *,
+        fingerprint: str,
+        scorer_fingerprint: str,
+        num_records: int,
+        info: dict[str, Any],
+    ) -> RunStore:
+        """Continue the run with this fingerprint, or begin it.
+
+        ``num_records`` is what is planned now, and may differ from before.  Raises
+        :class:`StoreError` also where the same run is open already.
+        """
+        if fingerprint in self._open_runs:
+            name = self._open_runs[fingerprint].name
+            raise StoreError(f"{name}: the same run stands twice in this sweep; remove one of the two")
+        manifest = RunManifest(
+            config=config,
+            fingerprint=fingerprint,
+            scorer_fingerprint=scorer_fingerprint,
+            num_records=num_records,
+            epochs=config.epochs,
+            info=info,
+        )
+        directory = self._run_directory(run_name(config.benchmark, config.model), fingerprint)
+        run = RunStore(directory, manifest, on_close=lambda: self._forget(fingerprint))
+        self._open_runs[fingerprint] = run
+        return run
+
+    def _forget(self, fingerprint: str) -> None:
+        self._open_runs.pop(fingerprint, None)
+
+    def _run_directory(self, name: str, fingerprint: str) -> Path:
+        """Where the run is, or the shortest name that no other run has."""
+        names = [name, *(f"{name}-{fingerprint[:digits]}" for digits in (8, 16, len(fingerprint)))]
+        candidates = [self.directory / candidate for candidate in names]
+        for candidate in candidates:
+            if _fingerprint_in(candidate) == fingerprint:
+                return candidate
+        for candidate in candidates:
+            if _is_free(candidate):
+                return candidate
+        raise StoreError(f"{self.directory / name}: taken by another run; use another --sweep-id")
+
+    def close(self) -> None:
+        """Close every open run and let go of the lock.  Safe to call twice."""
+        errors: list[StoreError] = []
+        for run in list(self._open_runs.values()):
+            try:
+                run.close()
+            except StoreError as error:
+                errors.append(error)
+        self._lock.release()
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> SweepStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _has_content(directory: Path) -> bool:
+    with store_errors(directory):
+        return directory.is_dir() and any(entry.name != LOCK_NAME for entry in directory.iterdir())
+
+
+def _move_aside(directory: Path) -> None:
+    """Rename to ``<name>.<timestamp>``, unless another process works there."""
+    lock = DirectoryLock(directory)
+    try:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        target, number = directory.with_name(f"{directory.name}.{stamp}"), 1
+        while target.exists():
+            number += 1
+            target = directory.with_name(f"{directory.name}.{stamp}-{number}")
+        with store_errors(directory):
+            directory.rename(target)
+            sync_directory(directory.parent)
+    finally:
+        lock.release()
+
+
+def _fingerprint_in(directory: Path) -> str | None:
+    manifest = RunFiles(directory).manifest
+    if not manifest.exists():
+        return None
+    try:
+        return str(read_json(manifest).get("fingerprint"))
+    except StoreError:
+        return None
+
+
+def _is_free(directory: Path) -> bool:
+    files = RunFiles(directory)
+    if any(path.exists() for path in (files.results, files.parquet, files.summary)):
+        return False
+    # A crash between making the directory and its manifest leaves it without journals.
+    return not any(path.exists() for path in (files.manifest, files.generations, files.scores))
+
+
+@dataclass(slots=True, frozen=True)
+class RunEntry:
+    """A run found in a sweep directory.  The files need not be there before it is finalized."""
+
+    name: str
+    directory: Path
+    manifest: RunManifest
+
+    @property
+    def results_path(self) -> Path:
+        return RunFiles(self.directory).results
+
+    @property
+    def parquet_path(self) -> Path:
+        return RunFiles(self.directory).parquet
+
+    @property
+    def summary_path(self) -> Path:
+        return RunFiles(self.directory).summary
+
+    @property
+    def config(self) -> RunConfig:
+        return self.manifest.config
+
+
+def list_runs(sweep_directory: Path) -> list[RunEntry]:
+    """The runs of a sweep by name.  Raises :class:`StoreError` for a missing or damaged directory."""
+    sweep_directory = Path(sweep_directory)
+    with store_errors(sweep_directory):
+        found = sorted(p for p in sweep_directory.iterdir() if (p / "run.json").is_file())
+    return [RunEntry(p.name, p, RunManifest.read(p / "run.json")) for p in found]
+
+
+def read_sweep(sweep_directory: Path) -> dict[str, Any]:
+    """What ``sweep.json`` says.  Raises :class:`StoreError`."""
+    return read_json(Path(sweep_directory) / SWEEP_NAME)
