@@ -1,0 +1,271 @@
+"""EvalRay from Python: what the command line does, as functions.
+
+``run_suite`` plans and runs a suite, keeps MLflow up to date and writes the reports.  Everything
+heavy is imported when a function needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
+
+if TYPE_CHECKING:
+    from evalray.plan import Plan
+    from evalray.runtime.progress import SweepProgress
+    from evalray.runtime.result import RunStatus, SweepResult
+    from evalray.suite import Overrides, Suite
+    from evalray.tracking import MlflowTracker
+
+Say = Callable[[str], None]
+
+#: How long the end of a sweep waits for MLflow; what it misses, ``evalray mlflow sync`` sends.
+_TRACKING_SECONDS = 120.0
+_STOPPED_TRACKING_SECONDS = 20.0
+_EXIT_INTERRUPTED = 130
+_STATUS: dict[str, RunStatus] = {"complete": "complete", "partial": "partial", "failed": "failed"}
+
+
+def plan_suite(suite: str | Path | Suite | None = None, **overrides: Any) -> Plan:
+    """What a suite would run.  Starts nothing and reads no network.
+
+    ``suite`` is a file or a :class:`~evalray.suite.Suite`; ``None`` makes one of the overrides
+    ``benchmark`` and ``model``.  ``overrides`` are the fields of :class:`~evalray.suite.Overrides`,
+    the flags of the command line; ``None`` leaves a value to the suite.
+
+    Raises :class:`~evalray.errors.ConfigError` with every problem found.
+    """
+    from evalray.plan import make_plan
+    from evalray.suite import Registry, load_suite, suite_from_flags
+
+    flags = _overrides(overrides)
+    registry = Registry.installed()
+    if suite is None:
+        suite = suite_from_flags(flags, registry)
+    elif isinstance(suite, str | Path):
+        suite = load_suite(suite, registry)
+    return make_plan(suite, flags, registry=registry)
+
+
+def _overrides(given: dict[str, Any]) -> Overrides:
+    from evalray.suite import Overrides
+
+    values = {name: value for name, value in given.items() if value is not None}
+    known = {field.name for field in fields(Overrides)}
+    if unknown := sorted(values.keys() - known):
+        raise ConfigError([Problem("overrides", name, "no such override") for name in unknown])
+    for name in ("benchmark", "model"):
+        if isinstance(values.get(name), str):
+            values[name] = [values[name]]
+    if isinstance(values.get("tools"), str):
+        values["tools"] = [tool for tool in map(str.strip, values["tools"].split(",")) if tool]
+    plain: dict[str, Any] = {}
+    plain |= {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+    return Overrides(**plain)
+
+
+def run_suite(
+    suite: str | Path | Suite | None = None,
+    *,
+    fresh: bool = False,
+    progress: SweepProgress | None = None,
+    on_message: Say | None = None,
+    **overrides: Any,
+) -> SweepResult:
+    """Plan a suite and run it, or continue it where its sweep directory is there already.
+
+    Arguments as for :func:`plan_suite` and :func:`run_plan`.
+    """
+    plan = plan_suite(suite, **overrides)
+    return run_plan(plan, fresh=fresh, progress=progress, on_message=on_message)
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    fresh: bool = False,
+    progress: SweepProgress | None = None,
+    on_message: Say | None = None,
+) -> SweepResult:
+    """Run a plan: results, reports and MLflow.
+
+    ``fresh`` moves an earlier sweep of that name aside.  ``progress`` is updated while it runs;
+    ``on_message`` is called with one line at a time, from any thread.  Reports or MLflow failing
+    is said, and takes nothing from the result.
+
+    Raises :class:`~evalray.errors.StoreError` where the sweep directory cannot be used.
+    """
+    from evalray.runtime import run_sweep
+    from evalray.runtime.progress import SweepProgress
+
+    progress = progress or SweepProgress(sweep_id=plan.sweep_id)
+    say: Say = on_message or (lambda _: None)
+    tracker = _tracker(plan)
+    try:
+        result = run_sweep(plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker)
+        progress.phase = "writing reports"
+        _write_reports(result.directory, say)
+    except BaseException:
+        if tracker is not None:
+            tracker.close(0.0)
+        raise
+    if tracker is not None:
+        progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
+        _finish_tracking(tracker, plan, result, say)
+    return result
+
+
+def _tracker(plan: Plan) -> MlflowTracker | None:
+    if not plan.tracking_enabled:
+        return None
+    from evalray.tracking import MlflowTracker, resolve_tracking_uri
+
+    uri = resolve_tracking_uri(plan.directory.parent, flag=plan.tracking_uri)
+    return MlflowTracker(uri, experiment=plan.experiment or None)
+
+
+def _write_reports(directory: Path, say: Say) -> None:
+    from evalray.reports import write_reports
+
+    try:
+        write_reports(directory)
+    except (EvalRayError, OSError) as error:
+        say(f"no report was written: {error}; `evalray summarize {directory}` tries again")
+
+
+def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult, say: Say) -> None:
+    stopped = result.exit_code == _EXIT_INTERRUPTED
+    try:
+        status = tracker.close(_STOPPED_TRACKING_SECONDS if stopped else _TRACKING_SECONDS)
+    except KeyboardInterrupt:
+        tracker.close(0.0)
+        say(f"MLflow was not waited for; `evalray mlflow sync {plan.directory}` refills it")
+        return
+    if not status.synced:
+        say(status.message)
+
+
+def summarize_path(path: Path) -> SweepResult:
+    """Recompute results from the journals under ``path``, and rewrite them and the reports.
+
+    ``path`` is a sweep directory, a run directory, or a run's ``.jsonl`` or ``.summary.json``.  May be
+    called while a sweep runs.  Raises :class:`~evalray.errors.ConfigError` for a path that is none of
+    these, :class:`~evalray.errors.StoreError` for one that cannot be read.
+    """
+    from evalray.reports import write_reports
+    from evalray.runtime.result import EXIT_DONE, EXIT_FAILED, RunOutcome, SweepResult
+    from evalray.store import finalize_run, list_runs
+
+    directory, only = _runs_at(path)
+    entries = [entry for entry in list_runs(directory) if only is None or entry.directory.name == only]
+    result = SweepResult(directory.name, directory.absolute(), EXIT_DONE)
+    for entry in entries:
+        try:
+            summary = finalize_run(entry.directory)
+        except StoreError as error:
+            result.errors.append(str(error))
+            result.exit_code = EXIT_FAILED
+            continue
+        status = _STATUS.get(summary.status, "partial")
+        result.runs.append(
+            RunOutcome(
+                summary.benchmark, summary.model, status, entry.results_path, entry.summary_path, summary
+            )
+        )
+    if not entries:
+        raise StoreError(f"{path}: holds no run (a run is a folder with run.json)")
+    write_reports(directory)
+    return result
+
+
+def _runs_at(path: Path) -> tuple[Path, str | None]:
+    """The sweep directory of ``path``, and the run's name where only one is meant."""
+    if not path.exists():
+        raise ConfigError([Problem(str(path), "", "no such file or directory")])
+    path = path.absolute()
+    if path.is_dir():
+        return (path.parent, path.name) if (path / "run.json").is_file() else (path, None)
+    for suffix in (".summary.json", ".jsonl", ".parquet"):
+        name = path.name.removesuffix(suffix)
+        if name != path.name and (path.parent / name / "run.json").is_file():
+            return path.parent, name
+    message = "no journal beside it to recompute from"
+    hint = "give a sweep directory, a run directory, or the .jsonl next to its run directory"
+    raise ConfigError([Problem(str(path), "", message, hint)])
+
+
+def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str]:
+    """Bring MLflow up to date with a sweep directory; returns what was done, as lines for a person.
+
+    Raises :class:`~evalray.errors.TrackingError` where the store fails.
+    """
+    from evalray.tracking import sync_sweep
+
+    if not run_dir.is_dir():
+        raise ConfigError([Problem(str(run_dir), "", "no such directory")])
+    done = sync_sweep(run_dir, uri=tracking_uri)
+    lines = [
+        f"{done.uri}: experiment {done.experiment!r}, {len(done.logged)} runs sent, {len(done.unchanged)} already there"
+    ]
+    if done.url:
+        lines.append(f"see {done.url}")
+    return [*lines, *done.warnings]
+
+
+def tracking_store(path: Path, *, tracking_uri: str | None = None) -> str:
+    """The tracking URI of a results folder, or of a sweep directory within one.
+
+    Raises :class:`~evalray.errors.ConfigError` if there is no store yet.
+    """
+    from evalray.tracking import resolve_tracking_uri
+
+    if not tracking_uri:
+        for folder in (path, path.parent):
+            if (folder / "mlflow.db").is_file():
+                return resolve_tracking_uri(folder, environment={})
+    uri = resolve_tracking_uri(path, flag=tracking_uri)
+    if not tracking_uri and not os.environ.get("MLFLOW_TRACKING_URI"):
+        hint = "run a suite first, or name the results folder"
+        raise ConfigError([Problem(str(path), "", "no MLflow store here (mlflow.db)", hint)])
+    return uri
+
+
+def serve_ui(uri: str, *, port: int, on_message: Say) -> int:
+    """Serve the MLflow page of a store until Ctrl-C; returns an exit code.
+
+    Of a server it only says where it is.
+    """
+    from evalray.tracking import is_server, mask_uri, ui_command
+
+    if is_server(uri):
+        on_message(f"MLflow runs at {mask_uri(uri)}")
+        return 0
+    on_message(f"MLflow at http://127.0.0.1:{port} in a few seconds, from {mask_uri(uri)}; Ctrl-C ends it")
+    server = subprocess.Popen(ui_command(uri, port=port), start_new_session=True)
+    try:
+        code = server.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _end(server)
+    on_message(f"MLflow ended with exit code {code}; is port {port} taken? (--port)")
+    return 1
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End a process and its children: politely, then not."""
+    if server.poll() is not None:
+        return
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=5.0)
+            return

@@ -1,0 +1,46 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from evalray.cli.doctor import doctor
+from evalray.cli.lists import list_app
+from evalray.cli.run import plan, run
+from evalray.cli.summarize import summarize
+from evalray.cli.track import mlflow_app
+from evalray.cli.ui import ui
+
+app = typer.Typer(
+    name="evalray",
+    help="Large model × benchmark sweeps on a Ray cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from evalray import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Large model × benchmark sweeps on a Ray cluster."""
+
+
+for command in (run, plan, summarize, ui, doctor):
+    app.command(no_args_is_help=command in (run, plan, summarize))(command)
+app.add_typer(list_app, name="list")
+app.add_typer(mlflow_app, name="mlflow")

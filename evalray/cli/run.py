@@ -1,0 +1,65 @@
+"""``evalray run`` and ``evalray plan``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from evalray.cli.flags import ControlFlags, OutputFlags, SelectionFlags, takes
+from evalray.cli.report import Report
+
+if TYPE_CHECKING:
+    from evalray.plan import Plan
+
+
+@takes(SelectionFlags, ControlFlags, OutputFlags)
+def run(report: Report, selection: SelectionFlags, control: ControlFlags, output: OutputFlags) -> int:
+    """Run a suite (-c FILE), or one benchmark on one model (-b NAME -m NAME).
+
+    The same command again continues a sweep that was stopped.
+
+    Exit codes: 0 done; 1 a run failed its error threshold, or nothing succeeded; 2 bad usage or
+    configuration; 3 stopped by the circuit breaker, resumable; 4 done, but cells were skipped;
+    130 interrupted, resumable.
+    """
+    the_plan = _make_plan(report, selection)
+    if control.dry_run:
+        return _show_plan(report, the_plan)
+
+    from evalray.api import run_plan
+    from evalray.cli.display import open_display
+    from evalray.cli.ending import ending, report_fields
+    from evalray.cli.logs import logs_to
+    from evalray.runtime.progress import SweepProgress
+
+    progress = SweepProgress(sweep_id=the_plan.sweep_id)
+    with open_display(progress) as display, logs_to(display, verbose=output.verbose):
+        result = run_plan(the_plan, fresh=control.fresh, progress=progress, on_message=display.message)
+    report.fields |= report_fields(result)
+    report.errors += result.errors
+    report.show(*ending(result, the_plan, report.args))
+    return result.exit_code
+
+
+@takes(SelectionFlags, OutputFlags)
+def plan(report: Report, selection: SelectionFlags, output: OutputFlags) -> int:
+    """Show what `run` would run, and where.  Starts nothing; needs no GPU, network or key."""
+    return _show_plan(report, _make_plan(report, selection))
+
+
+def _make_plan(report: Report, selection: SelectionFlags) -> Plan:
+    from evalray.api import plan_suite
+
+    flags: dict[str, Any] = asdict(selection)
+    config, no_tracking = flags.pop("config"), flags.pop("no_tracking")
+    the_plan = plan_suite(config, tracking_enabled=False if no_tracking else None, **flags)
+    report.fields |= {"sweep_id": the_plan.sweep_id, "dir": str(the_plan.directory.absolute())}
+    return the_plan
+
+
+def _show_plan(report: Report, the_plan: Plan) -> int:
+    from evalray.cli.tables import plan_fields, plan_lines
+
+    report.fields |= plan_fields(the_plan)
+    report.show(*plan_lines(the_plan))
+    return 0

@@ -1,0 +1,30 @@
+"""``evalray summarize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evalray.cli.report import Report
+
+
+def summarize(
+    ctx: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Sweep directory, run directory or results .jsonl.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Recompute a run's or sweep's results from its journal, rewrite them, and show the table."""
+    from evalray.api import summarize_path
+    from evalray.cli.ending import report_fields
+    from evalray.cli.tables import reasons, results_table
+
+    report: Report = ctx.obj
+    result = summarize_path(path)
+    report.fields |= report_fields(result)
+    report.errors += result.errors
+    report.show(results_table(result.runs), *reasons(result.runs))
+    return result.exit_code

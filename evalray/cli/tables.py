@@ -1,0 +1,216 @@
+"""What commands show when they end: tables for a terminal of 80 columns or more, and for a file.
+
+All text that comes from models, servers or files passes through ``safe_line``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from evalray.cli.text import count, duration, percent, rate, safe_line
+from evalray.doctor import Check
+from evalray.plan import Deployment, Plan, PlannedRun
+from evalray.runtime.result import RunOutcome
+from evalray.types import RunSummary
+
+_STATUS_STYLE = {
+    "complete": "green",
+    "partial": "yellow",
+    "failed": "red",
+    "skipped": "dim",
+    "unsupported": "dim",
+}
+_CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, header_style="bold")
+
+
+def results_table(runs: Sequence[RunOutcome]) -> Table:
+    """Model × benchmark: accuracy with its 95 % interval, and next to it what it is made of."""
+    table = _table()
+    table.add_column("benchmark", overflow="fold", min_width=8)
+    table.add_column("model", overflow="fold", min_width=8)
+    table.add_column("accuracy (95 %)", no_wrap=True)
+    table.add_column("scored", justify="right", no_wrap=True)
+    table.add_column("unp/tru/err", justify="right", no_wrap=True)
+    table.add_column("tok/s", justify="right", no_wrap=True)
+    table.add_column("p50 s", justify="right", no_wrap=True)
+    table.add_column("wall", justify="right", no_wrap=True)
+    for run in runs:
+        names = Text(safe_line(run.benchmark, 100)), Text(safe_line(run.model, 200))
+        if run.summary is None:
+            table.add_row(*names, Text(run.status, _STATUS_STYLE[run.status]))
+            continue
+        style = "" if run.status == "complete" else _STATUS_STYLE[run.status]
+        table.add_row(*names, *(Text(cell, style) for cell in _figures(run.summary)))
+    return table
+
+
+def _figures(summary: RunSummary) -> Iterable[str]:
+    outcomes = summary.outcomes
+    accuracy = percent(summary.accuracy)
+    if summary.accuracy_ci95 is not None:
+        low, high = summary.accuracy_ci95
+        accuracy += f" {100 * low:.0f}–{100 * high:.0f}"
+    yield accuracy
+    yield f"{count(summary.scored_samples)}/{count(summary.planned_samples)}"
+    errors = sum(outcomes.get(name, 0) for name in ("engine_error", "judge_error", "scorer_error"))
+    yield f"{outcomes.get('unparsed', 0)}/{outcomes.get('truncated', 0)}/{errors}"
+    yield rate(summary.output_tokens_per_second)
+    yield rate(summary.latency_stats.median if summary.latency_stats else None)
+    yield duration(summary.wall_seconds)
+
+
+def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
+    """One line per run that is not complete, saying why, and the warnings of every run."""
+    lines = []
+    for run in runs:
+        name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+        if run.status != "complete":
+            text = f"{name}: {run.status}" + (f": {safe_line(run.reason, 1_000)}" if run.reason else "")
+            lines.append(Text(text, _STATUS_STYLE[run.status]))
+        if run.summary is not None:
+            lines += [
+                Text(f"{name}: {safe_line(warning, 1_000)}", "yellow") for warning in run.summary.warnings
+            ]
+    return lines
+
+
+def plan_lines(plan: Plan) -> list[Text]:
+    """What would run where."""
+    lines = [Text(safe_line(plan.name, 200), "bold")]
+    if plan.description:
+        lines.append(Text(f"  {safe_line(plan.description, 500)}", "dim"))
+    lines.append(Text(f"  directory  {plan.directory.absolute()}"))
+    lines.append(
+        Text(f"  ray        {safe_line(plan.address) if plan.address else 'started on this machine'}")
+    )
+    tracking = safe_line(plan.tracking_uri) if plan.tracking_uri else "store beside the results"
+    lines.append(Text(f"  mlflow     {tracking if plan.tracking_enabled else 'off'}"))
+    for deployment in plan.deployments:
+        lines += _deployment_lines(deployment)
+    if plan.skipped:
+        lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
+        lines += [
+            Text(f"  {_cell_name(cell)}: {safe_line(cell.reason, 500)}", "yellow") for cell in plan.skipped
+        ]
+    lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
+    cells = len(plan.runs)
+    lines.append(
+        Text(f"\n{cells} {'run' if cells == 1 else 'runs'} on {len(plan.deployments)} deployments", "bold")
+        if len(plan.deployments) != 1
+        else Text(f"\n{cells} {'run' if cells == 1 else 'runs'} on 1 deployment", "bold")
+    )
+    return lines
+
+
+def plan_fields(plan: Plan) -> dict[str, Any]:
+    """The plan as the fields of a JSON object: ``runs`` has every cell, in the order of the plan."""
+    return {
+        "name": plan.name,
+        "address": plan.address,
+        "tracking_uri": plan.tracking_uri,
+        "warnings": plan.warnings,
+        "runs": [
+            *(_cell_fields(run, deployment) for deployment in plan.deployments for run in deployment.runs),
+            *(_cell_fields(run, None) for run in plan.skipped),
+        ],
+    }
+
+
+def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, Any]:
+    config = run.config
+    fields: dict[str, Any] = {
+        "benchmark": config.benchmark,
+        "model": config.model,
+        "results": None,
+        "summary": None,
+        "accuracy": None,
+        "outcomes": {},
+        "status": run.status,
+        "reason": run.reason,
+        "notes": run.notes,
+        "engine": deployment.engine_config.engine if deployment else config.engine_key,
+        "max_samples": config.max_samples,
+        "epochs": config.epochs,
+        "temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+        "seed": config.seed,
+    }
+    if deployment is not None:
+        fields |= {
+            "replicas": deployment.replicas,
+            "gpus_per_replica": deployment.gpus_per_replica,
+            "in_flight": deployment.in_flight,
+        }
+    return fields
+
+
+def _cell_name(run: PlannedRun) -> str:
+    return f"{safe_line(run.config.benchmark, 100)} · {safe_line(run.config.model, 200)}"
+
+
+def _deployment_lines(deployment: Deployment) -> list[Text]:
+    config = deployment.engine_config
+    replicas = f"{deployment.replicas} {'replica' if deployment.replicas == 1 else 'replicas'}"
+    each = (
+        f"{deployment.gpus_per_replica} GPU"
+        if deployment.gpus_per_replica
+        else f"{deployment.cpus_per_replica:g} CPU"
+    )
+    in_flight = (
+        f"{deployment.in_flight} in flight" if deployment.in_flight else "in flight as the engine has room"
+    )
+    lines = [
+        Text(f"\n{safe_line(deployment.model, 200)}", "bold"),
+        Text(f"  {safe_line(config.engine, 100)}, {replicas} × {each}, {in_flight}", "cyan"),
+    ]
+    source = config.path or config.base_url
+    if source:
+        lines.append(Text(f"  {safe_line(source, 300)}", "dim"))
+    for run in deployment.runs:
+        settings = run.config
+        samples = "all samples" if settings.max_samples is None else f"{settings.max_samples:,} samples"
+        epochs = f" × {settings.epochs} epochs" if settings.epochs > 1 else ""
+        sampling = (
+            f"temperature {settings.temperature:g}, max_tokens {settings.max_tokens:,}, seed {settings.seed}"
+        )
+        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}"))
+        lines += [Text(f"      ! {safe_line(note, 500)}", "yellow") for note in run.notes]
+    return lines
+
+
+def doctor_table(checks: Sequence[Check]) -> Table:
+    """Each check with its mark, and below a gap what to do about it."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    group = ""
+    for check in checks:
+        if check.group != group:
+            group = check.group
+            table.add_row("", Text(group, "bold"), "")
+        mark, style = _CHECK_MARK[check.status]
+        detail = Text(safe_line(check.detail, 500))
+        if check.advice:
+            detail.append(f"\n→ {safe_line(check.advice, 500)}", style)
+        table.add_row(Text(mark, style), Text(check.name), detail)
+    return table
+
+
+def names_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A list of things with a name and a few facts each."""
+    table = _table()
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(safe_line(cell, 300)) for cell in row))
+    return table

@@ -1,0 +1,215 @@
+"""The command line as other programs see it: exit codes, stdout, stderr, what is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalray.cli.report import Report, json_channel
+
+_HEAVY = "ray,mlflow,datasets,pyarrow,numpy,jinja2,openai,anthropic,xllamacpp"
+_SUITE = """
+[[models]]
+name = "m"
+engine = "openai-compatible"
+base_url = "http://127.0.0.1:9/v1"
+
+[[benchmarks]]
+name = "gsm8k"
+"""
+Call = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("args", "absent"),
+    [
+        (["--help"], _HEAVY + ",pydantic"),
+        # Typer brings pydantic in itself, to read the values of a command's options.
+        (["run", "--help"], _HEAVY),
+        (["list", "--help"], _HEAVY),
+        (["--version"], _HEAVY),
+    ],
+)
+def test_help_imports_nothing_heavy(args: list[str], absent: str) -> None:
+    code = (
+        "import sys, evalray.cli\n"
+        "try:\n    evalray.cli.main(sys.argv[2:])\n"
+        "except SystemExit:\n    pass\n"
+        "found = [name for name in sys.argv[1].split(',') if name in sys.modules]\n"
+        "sys.stderr.write(','.join(found))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, absent, *args], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout
+    assert done.stderr == ""
+
+
+def test_every_flag_is_in_the_help_of_run_and_the_selection_in_that_of_plan(evalray: Call) -> None:
+    selection = (
+        "--config -c --benchmark -b --model -m --engine -e --max-samples -n --max-workers -w --output -o --seed "
+        "--split --temperature --max-tokens --judge-model --verbose -v --backend --agent --tools --base-url --data "
+        "--output-dir --sweep-id --address --tracking-uri --no-tracking --json"
+    ).split()
+    run, plan = evalray("run", "--help").stdout.split(), evalray("plan", "--help").stdout.split()
+    assert set(selection) | {"--fresh", "--dry-run"} <= set(run)
+    assert set(selection) <= set(plan)
+    assert "--fresh" not in plan
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["run", "--json", "--no-such-flag"],
+        ["run", "--json", "-n", "many", "-b", "gsm8k", "-m", "m"],
+        ["run", "--json", "-n", "0", "-b", "gsm8k", "-m", "m"],
+        ["run", "--json", "-c", "absent.toml"],
+        ["run", "--json", "-b", "gsm8k"],
+        ["run", "--json", "-b", "gsm8k", "-m", "m", "-e", "llamacp"],
+        ["plan", "--json", "-b", "gsm9k", "-m", "m"],
+    ],
+)
+def test_bad_usage_still_gives_one_json_object_and_exit_2(evalray: Call, args: list[str]) -> None:
+    ended = evalray(*args)
+    assert ended.code == 2
+    assert ended.json["exit_code"] == 2
+    assert ended.json["errors"]
+    assert ended.json["runs"] == []
+    assert {"sweep_id", "dir"} <= ended.json.keys()
+    assert "Traceback" not in ended.stderr
+    assert all(error.splitlines()[0] in ended.stderr for error in ended.json["errors"])
+
+
+def test_a_misspelt_flag_names_the_nearest_one(evalray: Call) -> None:
+    ended = evalray("run", "--max-sample", "3")
+    assert ended.code == 2
+    assert ended.stdout == ""
+    assert "--max-samples" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_all_errors_of_a_suite_come_at_once_one_line_each(evalray: Call, tmp_path: Path) -> None:
+    suite = _SUITE.replace('"gsm8k"', '"gsm9k"').replace("openai-compatible", "openai-compatibel")
+    (tmp_path / "suite.toml").write_text(suite + "max_samples = 'ten'\n")
+    ended = evalray("run", "-c", "suite.toml")
+    lines = ended.stderr.splitlines()
+    assert ended.code == 2
+    assert len(lines) == 3
+    assert all("suite.toml: " in line for line in lines)
+    for named in ("gsm8k", "openai-compatible", "max_samples"):
+        assert any(named in line for line in lines)
+
+
+def test_plan_and_dry_run_say_the_same_and_start_nothing(evalray: Call, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(_SUITE)
+    plan = evalray("plan", "-c", "suite.toml", "--json")
+    dry = evalray("run", "-c", "suite.toml", "--dry-run", "--json")
+    assert plan.code == dry.code == 0
+    assert plan.json == dry.json
+    [run] = plan.json["runs"]
+    assert (run["benchmark"], run["model"], run["engine"]) == ("gsm8k", "m", "openai-compatible")
+    assert Path(plan.json["dir"]) == tmp_path / "results" / "suite"
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_plan_reads_well_without_json(evalray: Call, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(_SUITE)
+    ended = evalray("plan", "-c", "suite.toml", "-n", "7")
+    assert ended.code == 0
+    assert "gsm8k: 7 samples" in ended.stdout
+    assert "1 run on 1 deployment" in ended.stdout
+
+
+def test_doctor_names_keys_and_never_shows_them(evalray: Call) -> None:
+    ended = evalray("doctor", "--json", OPENAI_API_KEY="sk-very-secret-0123", HF_TOKEN="hf_very_secret")
+    assert ended.code == 0
+    assert "very" not in ended.stdout + ended.stderr
+    checks = {check["name"]: check for check in ended.json["checks"]}
+    assert checks["OPENAI_API_KEY"]["status"] == "ok"
+    assert checks["ANTHROPIC_API_KEY"]["status"] == "note"
+    assert checks["ray"]["status"] == "ok"
+
+
+def test_summarize_of_a_path_that_is_not_there_is_bad_usage(evalray: Call) -> None:
+    ended = evalray("summarize", "absent", "--json")
+    assert ended.code == 2
+    assert "absent: no such file or directory" in ended.json["errors"][0]
+
+
+def test_summarize_of_rows_without_a_journal_says_what_it_needs(evalray: Call, tmp_path: Path) -> None:
+    (tmp_path / "foreign.jsonl").write_text('{"record_id": "1"}\n')
+    ended = evalray("summarize", "foreign.jsonl")
+    assert ended.code == 2
+    assert "no journal beside it" in ended.stderr
+
+
+def test_ui_without_a_store_says_where_it_looked(evalray: Call) -> None:
+    ended = evalray("ui", MLFLOW_TRACKING_URI="")
+    assert ended.code == 2
+    assert "results: no MLflow store here" in ended.stderr
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
+    command = f"{sys.executable} -m evalray list scorers | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+_UNEXPECTED = """
+import sys, evalray.api
+from evalray.cli import main
+def broken(*args, **flags):
+    import os
+    print("a print"); os.write(1, b"native noise\\n"); os.system("echo a child")
+    raise {error}
+evalray.api.plan_suite = broken
+main(sys.argv[1:])
+"""
+
+
+def _broken(error: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _UNEXPECTED.format(error=error), *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_defect_of_ours_is_exit_1_with_json_and_nothing_else_on_stdout() -> None:
+    done = _broken("TypeError('oops \\x1b[31m')", "run", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["errors"] == ["unexpected TypeError: oops ␛[31m (-v shows where)"]
+    assert "Traceback" not in done.stderr
+    for noise in ("a print", "native noise", "a child"):
+        assert noise in done.stderr
+
+
+def test_verbose_shows_the_traceback_of_a_defect() -> None:
+    assert "Traceback" in _broken("TypeError('oops')", "run", "-v", "-c", "x").stderr
+
+
+def test_an_interrupt_before_anything_started_is_130() -> None:
+    done = _broken("KeyboardInterrupt", "run", "--json")
+    assert done.returncode == 130
+    assert json.loads(done.stdout)["exit_code"] == 130
+
+
+def test_numbers_that_json_lacks_become_null(capfd: pytest.CaptureFixture[str]) -> None:
+    report = Report(
+        wanted=True, fields={"accuracy": float("nan"), "runs": [{"x": float("inf")}], "name": "\ud800"}
+    )
+    with json_channel(report):
+        os.write(1, b"noise\n")
+    value = json.loads(capfd.readouterr().out)
+    assert value["accuracy"] is None
+    assert value["runs"] == [{"x": None}]
