@@ -1,0 +1,77 @@
+"""Figures as a reader wants them.  What was not measured, or is not finite, is a dash, never a zero."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+DASH = "–"
+
+
+def is_measured(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def percent(value: float | None) -> str:
+    """A fraction in [0, 1] as a percentage with one decimal."""
+    return f"{value * 100:.1f} %" if value is not None and math.isfinite(value) else DASH
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+    """The bounds of an interval of fractions, in percent."""
+    if bounds is None or not all(map(math.isfinite, bounds)):
+        return DASH
+    return f"{bounds[0] * 100:.1f}–{bounds[1] * 100:.1f}"
+
+
+def count(value: float | None) -> str:
+    """An integer with thin thousands separators."""
+    return f"{round(value):,}".replace(",", "\u202f") if value is not None and math.isfinite(value) else DASH
+
+
+def seconds(value: float | None) -> str:
+    """A duration in the unit that keeps it readable: ms, s, min or h."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if abs(value) < 0.9995:
+        return f"{value * 1000:.0f} ms" if abs(value) >= 0.01 or value == 0 else f"{value * 1000:.2g} ms"
+    if value < 59.95:
+        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def rate(value: float | None) -> str:
+    """A rate to three significant figures."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return count(value) if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def dollars(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return DASH
+    return (
+        f"${value:,.2f}"
+        if value >= 1 or value == 0
+        else f"${value:.2g}"
+        if value >= 1e-4
+        else f"${value:.1e}"
+    )
+
+
+def joules(value: float | None) -> str:
+    """An energy in J or kJ."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return f"{value / 1000:.1f} kJ" if abs(value) >= 10_000 else f"{value:.3g} J"
+
+
+def moment(unix_seconds: float | None) -> str:
+    """A point in time in UTC, to the second."""
+    if unix_seconds is None or not math.isfinite(unix_seconds):
+        return DASH
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

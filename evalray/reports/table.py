@@ -1,0 +1,184 @@
+"""The tables of a report, as plain strings: one place decides the columns for every format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evalray.reports.collect import ReportedRun, SweepReport
+from evalray.reports.format import DASH, count, dollars, interval, joules, moment, percent, rate, seconds
+from evalray.types import MetricStats, Outcome, RunSummary
+
+#: Subjects shown for one run; a report says how many it leaves out.
+MAX_SUBJECTS = 100
+
+
+@dataclass(slots=True, frozen=True)
+class Table:
+    """Column heads and rows of text; the first ``labels`` columns are names, the others figures."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    labels: int = 1
+
+
+def accuracy_text(summary: RunSummary) -> str:
+    """``43.2 % (38.1–48.4)``: accuracy with its 95 % interval."""
+    if summary.accuracy is None:
+        return DASH
+    bounds = interval(summary.accuracy_ci95)
+    return percent(summary.accuracy) + ("" if bounds == DASH else f" ({bounds})")
+
+
+def scored_text(summary: RunSummary) -> str:
+    return f"{count(summary.scored_samples)}/{count(summary.planned_samples)}"
+
+
+def matrix(report: SweepReport) -> Table:
+    """Model × benchmark, each cell accuracy, interval and scored/planned."""
+    rows = []
+    for model in report.models:
+        cells = []
+        for benchmark in report.benchmarks:
+            runs = report.cell(model, benchmark)
+            cells.append(
+                "; ".join(f"{accuracy_text(r.summary)} n={scored_text(r.summary)}" for r in runs) or DASH
+            )
+        rows.append((model, *cells))
+    return Table(("model", *report.benchmarks), tuple(rows))
+
+
+def leaderboard(runs: list[ReportedRun]) -> Table:
+    """One row a run: how good, on how many, how sure."""
+    with_pass = sorted({k for run in runs for k in run.summary.pass_at_k}, key=lambda k: (len(k), k))
+    head = (
+        "model",
+        "accuracy",
+        "95 % interval",
+        "scored/planned",
+        "without unparsed",
+        "on completed",
+        "status",
+    )
+    rows = []
+    for run in runs:
+        s = run.summary
+        rows.append(
+            (
+                s.model,
+                percent(s.accuracy),
+                interval(s.accuracy_ci95),
+                scored_text(s),
+                percent(s.accuracy_parsed),
+                percent(s.accuracy_completed),
+                s.status or DASH,
+                *(percent(s.pass_at_k.get(k)) for k in with_pass),
+            )
+        )
+    return Table((*head, *(f"pass@{k.removeprefix('pass@')}" for k in with_pass)), tuple(rows))
+
+
+def outcomes(runs: list[ReportedRun]) -> Table:
+    """One row a run, one column for every outcome there is."""
+    rows = tuple(
+        (run.summary.model, *(count(run.summary.outcomes.get(o, 0)) for o in Outcome)) for run in runs
+    )
+    return Table(("model", *(str(o) for o in Outcome)), rows)
+
+
+def performance(runs: list[ReportedRun]) -> Table:
+    """One row a run: latency, tokens, rates, cost, and energy where any run measured it."""
+    with_energy = any(run.summary.total_energy_joules is not None for run in runs)
+    head = (
+        "model",
+        "latency p50",
+        "latency p90",
+        "TTFT p50",
+        "TTFT p90",
+        "input tokens",
+        "output tokens",
+        "output tok/s",
+        "samples/s",
+        "cost",
+        "wall",
+    )
+    rows = []
+    for run in runs:
+        s = run.summary
+        rows.append(
+            (
+                s.model,
+                *_p50_p90(s.latency_stats),
+                *_p50_p90(s.ttft_stats),
+                count(s.total_input_tokens),
+                count(s.total_output_tokens),
+                rate(s.output_tokens_per_second),
+                rate(s.samples_per_second),
+                dollars(s.total_cost_usd),
+                seconds(s.wall_seconds),
+                *((joules(s.total_energy_joules),) if with_energy else ()),
+            )
+        )
+    return Table((*head, *(("energy",) if with_energy else ())), tuple(rows))
+
+
+def subjects(summary: RunSummary) -> Table:
+    """Accuracy, correct and scored of each subject, in the order of their names."""
+    rows = []
+    for subject, figures in sorted(summary.per_subject.items())[:MAX_SUBJECTS]:
+        rows.append(
+            (
+                subject or "(none)",
+                percent(figures.get("accuracy")),
+                count(figures.get("correct")),
+                count(figures.get("scored")),
+                count(figures.get("total")),
+            )
+        )
+    return Table(("subject", "accuracy", "correct", "scored", "total"), tuple(rows))
+
+
+def has_subjects(summary: RunSummary) -> bool:
+    """Whether the breakdown says more than the run's own figures."""
+    return len(summary.per_subject) > 1
+
+
+def facts(report: SweepReport) -> list[tuple[str, str]]:
+    """What was run, when and with what, as name and value."""
+    starts = [r.summary.started_at for r in report.runs if r.summary.started_at is not None]
+    ends = [r.summary.ended_at for r in report.runs if r.summary.ended_at is not None]
+    found = [
+        ("started", moment(min(starts, default=None))),
+        ("ended", moment(max(ends, default=None))),
+        ("runs", count(len(report.runs))),
+        ("samples scored/planned", "/".join(count(sum(n)) for n in _scored_planned(report))),
+    ]
+    for label, key in (("git commit", "git_commit"), ("fingerprint", "fingerprint")):
+        if isinstance(value := report.sweep.get(key), str) and value:
+            found.append((label, value))
+    versions = report.sweep.get("versions")
+    if isinstance(versions, dict):
+        found.append(("versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if v)))
+    return [(name, value) for name, value in found if value and value != DASH]
+
+
+def warnings(report: SweepReport) -> list[str]:
+    """Every warning of the sweep and its runs, each with the run it is about."""
+    lines = list(report.warnings)
+    lines += [f"{name}: no summary yet; the run is unfinished" for name in report.unfinished]
+    for run in report.runs:
+        s = run.summary
+        where = f"{s.model} on {s.benchmark}"
+        lines += [f"{where}: {text}" for text in s.warnings]
+        if s.status in ("partial", "failed"):
+            lines.append(f"{where}: {s.status}; {scored_text(s)} samples scored")
+        if s.bad_rows:
+            lines.append(f"{where}: {count(s.bad_rows)} malformed data rows were left out")
+    return list(dict.fromkeys(lines))
+
+
+def _p50_p90(stats: MetricStats | None) -> tuple[str, str]:
+    return (seconds(stats.median), seconds(stats.p90)) if stats else (DASH, DASH)
+
+
+def _scored_planned(report: SweepReport) -> tuple[list[int], list[int]]:
+    return [r.summary.scored_samples for r in report.runs], [r.summary.planned_samples for r in report.runs]

@@ -1,0 +1,41 @@
+"""Write a sweep's reports beside its results, each in one step, so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from evalray.errors import StoreError
+from evalray.reports.collect import SweepReport, collect
+from evalray.reports.render_csv import render_csv
+from evalray.reports.render_html import render_html
+from evalray.reports.render_markdown import render_markdown
+
+_RENDERERS: dict[str, Callable[[SweepReport], str]] = {
+    "report.md": render_markdown,
+    "report.html": render_html,
+    "report.csv": render_csv,
+}
+
+
+def write_reports(sweep_dir: Path) -> list[Path]:
+    """Write ``report.md``, ``report.html`` and ``report.csv`` from what ``sweep_dir`` holds now.
+
+    Returns their paths.  Raises :class:`~evalray.errors.StoreError` where they cannot be written.
+    """
+    report = collect(sweep_dir)
+    return [_replace(sweep_dir / name, render(report)) for name, render in _RENDERERS.items()]
+
+
+def _replace(path: Path, text: str) -> Path:
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        with beside.open("w", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise StoreError(
+            f"{path}: cannot write the report ({error.strerror}); free space or pick another --output-dir"
+        ) from error
+    return path

@@ -1,0 +1,180 @@
+"""Reports say what the run directory says, whoever wrote the texts in it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from evalray.errors import StoreError
+from evalray.reports import collect, write_reports
+from evalray.reports.collect import EXCERPT_CHARACTERS, EXCERPTS_PER_OUTCOME
+from evalray.types import Outcome
+
+MakeSweep = Callable[..., Path]
+
+HOSTILE = "</pre></td><script>alert(1)</script><img src=x onerror=alert(1)> |` =1+1 {{ 7*7 }} \x1b[31m \u202e"
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text outside tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile_sweep(make_sweep: MakeSweep) -> Path:
+    return make_sweep(
+        cells=[(f"bench{HOSTILE}", f"=model{HOSTILE}"), ("gsm8k", "other")],
+        outcomes=[Outcome.CORRECT, Outcome.INCORRECT, Outcome.UNPARSED, Outcome.ENGINE_ERROR],
+        answer=HOSTILE,
+        prompt=HOSTILE,
+        subjects=(HOSTILE, "physics"),
+        sweep={"description": HOSTILE, "git_commit": HOSTILE, "versions": {"evalray": HOSTILE}},
+        info={"warnings": [HOSTILE]},
+    )
+
+
+def test_all_three_reports_are_written_and_nothing_else_is_left(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep()
+    before = set(sweep.iterdir())
+    paths = write_reports(sweep)
+    assert [path.name for path in paths] == ["report.md", "report.html", "report.csv"]
+    assert set(sweep.iterdir()) - before == set(paths)
+
+
+def test_hostile_text_adds_no_tag_and_no_attribute_to_the_html(make_sweep: MakeSweep) -> None:
+    write_reports(sweep := hostile_sweep(make_sweep))
+    page = Tags((sweep / "report.html").read_text())
+    assert {"table", "pre", "style"} <= {tag for tag, _ in page.tags}
+    assert not {"script", "img", "iframe", "link", "a"} & {tag for tag, _ in page.tags}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert "<script>alert(1)</script>" in page.text
+    assert "{{ 7*7 }}" in page.text
+
+
+def test_the_html_loads_nothing_and_allows_no_script(make_sweep: MakeSweep) -> None:
+    write_reports(sweep := hostile_sweep(make_sweep))
+    page = Tags((sweep / "report.html").read_text())
+    assert not [
+        value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")
+    ]
+    policies = [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_hostile_text_breaks_no_markdown_table(make_sweep: MakeSweep) -> None:
+    write_reports(sweep := hostile_sweep(make_sweep))
+    text = (sweep / "report.md").read_text()
+    assert "<script" not in text
+    assert "<img" not in text
+    rows = [line.replace("\\|", "") for line in text.splitlines() if line.startswith("|")]
+    widths = {line.count("|") for line in rows}
+    assert rows
+    assert widths == {3 + 1, 8, 10, 12, 6}
+
+
+def test_hostile_names_are_no_formula_in_the_csv(make_sweep: MakeSweep) -> None:
+    write_reports(sweep := hostile_sweep(make_sweep))
+    with (sweep / "report.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"][:2] for row in rows if row["benchmark"] != "gsm8k"] == ["'="]
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "@", "+", "\t"))]
+
+
+def test_the_csv_holds_the_summary_figures(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(outcomes=[Outcome.CORRECT, Outcome.TRUNCATED, Outcome.ENGINE_ERROR])
+    write_reports(sweep)
+    with (sweep / "report.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    summary = json.loads((sweep / "quickstart_smol.summary.json").read_text())
+    assert float(row["accuracy"]) == summary["accuracy"] == 0.5
+    assert float(row["accuracy_ci95_low"]) == summary["accuracy_ci95"][0]
+    assert float(row["latency_stats.p90"]) == summary["latency_stats"]["p90"]
+    assert [row[f"outcomes.{name}"] for name in ("correct", "truncated", "engine_error", "skipped")] == [
+        "1",
+        "1",
+        "1",
+        "0",
+    ]
+    assert row["total_energy_joules"] == ""
+
+
+def test_every_outcome_is_counted_in_markdown_and_html(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(outcomes=[Outcome.CORRECT] * 3 + [Outcome.UNPARSED] * 2)
+    write_reports(sweep)
+    for name in ("report.md", "report.html"):
+        text = (sweep / name).read_text().replace("\\_", "_")
+        assert all(str(outcome) in text for outcome in Outcome)
+        assert "60.0 %" in text
+        assert "5/5" in text
+
+
+def test_runs_stand_by_accuracy_and_the_matrix_crosses_models_and_benchmarks(make_sweep: MakeSweep) -> None:
+    good, bad = [Outcome.CORRECT] * 2, [Outcome.INCORRECT] * 2
+    make_sweep(cells=[("gsm8k", "weak")], outcomes=bad)
+    sweep = make_sweep(cells=[("gsm8k", "strong"), ("quickstart", "strong")], outcomes=good)
+    report = collect(sweep)
+    assert [run.summary.model for run in report.of_benchmark("gsm8k")] == ["strong", "weak"]
+    write_reports(sweep)
+    text = (sweep / "report.md").read_text()
+    (weak,) = [line for line in text.splitlines() if line.startswith("| weak | 0.0 % (")][:1]
+    assert weak.endswith("| – |")
+
+
+def test_an_unfinished_run_is_a_warning_not_a_failure(make_sweep: MakeSweep) -> None:
+    make_sweep(cells=[("quickstart", "done")])
+    sweep = make_sweep(cells=[("quickstart", "half")], finalize=False)
+    report = collect(sweep)
+    assert [run.summary.model for run in report.runs] == ["done"]
+    assert report.unfinished == ["quickstart_half"]
+    write_reports(sweep)
+    assert "no summary yet" in (sweep / "report.md").read_text()
+
+
+def test_a_broken_summary_hides_no_other_run(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("quickstart", "good"), ("quickstart", "broken")])
+    (sweep / "quickstart_broken.summary.json").write_text('{"benchmark": ')
+    report = collect(sweep)
+    assert [run.summary.model for run in report.runs] == ["good"]
+    assert any("quickstart_broken.summary.json" in warning for warning in report.warnings)
+
+
+def test_excerpts_are_few_short_and_only_of_samples_that_were_not_correct(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(outcomes=[Outcome.CORRECT] * 9 + [Outcome.INCORRECT] * 9, answer="x" * 100_000)
+    (run,) = collect(sweep).runs
+    assert [excerpt.outcome for excerpt in run.excerpts] == ["incorrect"] * EXCERPTS_PER_OUTCOME
+    assert {len(excerpt.answer) for excerpt in run.excerpts} == {EXCERPT_CHARACTERS}
+
+
+def test_a_nonfinite_summary_figure_is_a_dash(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep()
+    path = sweep / "quickstart_smol.summary.json"
+    summary = json.loads(path.read_text())
+    summary |= {
+        "accuracy": float("nan"),
+        "accuracy_ci95": [float("nan"), float("inf")],
+        "wall_seconds": float("inf"),
+    }
+    path.write_text(json.dumps(summary))
+    write_reports(sweep)
+    for name in ("report.md", "report.html", "report.csv"):
+        assert not {"nan", "inf"} & set((sweep / name).read_text().lower().replace(",", " ").split())
+
+
+def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        write_reports(tmp_path)
