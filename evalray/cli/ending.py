@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from evalray.cli.tables import reasons, results_table
+from evalray.cli.tables import reasons, results_lines
 from evalray.cli.text import safe_line
 from evalray.plan import Plan
 from evalray.runtime.result import (
@@ -53,11 +53,11 @@ def _run_fields(run: RunOutcome) -> dict[str, Any]:
     }
 
 
-def ending(result: SweepResult, plan: Plan, args: Sequence[str]) -> list[RenderableType]:
+def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> list[RenderableType]:
     """What is printed after a sweep, for a person."""
     parts: list[RenderableType] = []
     if result.runs:
-        parts += [Text(), results_table(result.runs), Text()]
+        parts += [Text(), *results_lines(result.runs, width), Text()]
         parts += reasons(result.runs)
     parts += [Text(safe_line(error, 1_000), "red") for error in result.errors]
     verdict, style = _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from evalray.cli.text import safe_line
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 #: Width of what is not shown on a terminal: wide enough that no name is folded.
 _FILE_WIDTH = 160
@@ -47,17 +47,27 @@ class Report:
 
     def show(self, *renderables: RenderableType) -> None:
         """Print for a person: on stdout, or on stderr while stdout is kept for the JSON object."""
-        from rich.console import Console
-
-        console = Console(highlight=False, markup=False, emoji=False)
-        if not console.is_terminal:
-            console.width = _FILE_WIDTH
+        console = _console()
         for renderable in renderables:
             console.print(renderable)
+
+    @property
+    def width(self) -> int:
+        """Cells of a line of what :meth:`show` prints."""
+        return _console().width
 
     def to_json(self) -> str:
         payload = {**self.fields, "exit_code": self.exit_code, "errors": self.errors}
         return json.dumps(_finite(payload), allow_nan=False, default=str)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    return console
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def run(report: Report, selection: SelectionFlags, control: ControlFlags, output
         result = run_plan(the_plan, fresh=control.fresh, progress=progress, on_message=display.message)
     report.fields |= report_fields(result)
     report.errors += result.errors
-    report.show(*ending(result, the_plan, report.args))
+    report.show(*ending(result, the_plan, report.args, report.width))
     return result.exit_code
 
 

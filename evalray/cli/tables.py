@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +26,15 @@ _STATUS_STYLE = {
     "skipped": "dim",
     "unsupported": "dim",
 }
+#: Unparsed, truncated and errors share a column: apart they would not fit 80 cells.
+_RESULT_COLUMNS = (
+    ("accuracy 95 %", 14),
+    ("scored", 14),
+    ("unp/trunc/err", 14),
+    ("tok/s", 7),
+    ("p50 s", 7),
+    ("wall", 9),
+)
 _CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
 
 
@@ -32,25 +42,35 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, header_style="bold")
 
 
-def results_table(runs: Sequence[RunOutcome]) -> Table:
-    """Model × benchmark: accuracy with its 95 % interval, and next to it what it is made of."""
-    table = _table()
-    table.add_column("benchmark", overflow="fold", min_width=8)
-    table.add_column("model", overflow="fold", min_width=8)
-    table.add_column("accuracy (95 %)", no_wrap=True)
-    table.add_column("scored", justify="right", no_wrap=True)
-    table.add_column("unp/tru/err", justify="right", no_wrap=True)
-    table.add_column("tok/s", justify="right", no_wrap=True)
-    table.add_column("p50 s", justify="right", no_wrap=True)
-    table.add_column("wall", justify="right", no_wrap=True)
-    for run in runs:
-        names = Text(safe_line(run.benchmark, 100)), Text(safe_line(run.model, 200))
-        if run.summary is None:
-            table.add_row(*names, Text(run.status, _STATUS_STYLE[run.status]))
-            continue
-        style = "" if run.status == "complete" else _STATUS_STYLE[run.status]
-        table.add_row(*names, *(Text(cell, style) for cell in _figures(run.summary)))
-    return table
+def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
+    """Model by model, a line per benchmark: accuracy with its 95 % interval, and what it is made of.
+
+    Fits ``width`` cells from 80 on.
+    """
+    names = [safe_line(run.benchmark, 100) for run in runs]
+    room = max(14, width - sum(size for _, size in _RESULT_COLUMNS))
+    name_width = min(room, max(map(cell_len, names), default=0) + 2)
+    header = "".join(f"{title:>{size}}" for title, size in _RESULT_COLUMNS)
+    lines = [Text(" " * name_width + header, "dim")]
+    for model in dict.fromkeys(run.model for run in runs):
+        heading = Text(safe_line(model, 200), "bold")
+        heading.truncate(width, overflow="ellipsis")
+        lines.append(heading)
+        for run, benchmark in zip(runs, names, strict=True):
+            if run.model == model:
+                name = Text(f"  {benchmark}")
+                name.truncate(name_width, overflow="ellipsis", pad=True)
+                lines.append(name + _result_cells(run))
+    return lines
+
+
+def _result_cells(run: RunOutcome) -> Text:
+    style = _STATUS_STYLE[run.status]
+    if run.summary is None:
+        return Text(f"  {run.status}", style)
+    cells = zip(_figures(run.summary), _RESULT_COLUMNS, strict=True)
+    text = "".join(f"{cell:>{size}}" for cell, (_, size) in cells)
+    return Text(text, "" if run.status == "complete" else style)
 
 
 def _figures(summary: RunSummary) -> Iterable[str]:

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from evalray.cli.ending import ending, report_fields, resume_command
+from evalray.plan import Plan
+from evalray.runtime.result import RunOutcome, SweepResult
+from evalray.types import MetricStats, RunSummary
+
+
+def _summary(model: str = "qwen3:8b") -> RunSummary:
+    summary = RunSummary(
+        "supergpqa", "reasoning", "jarvis-direct", model, 1200, 1190, 714, 0.6, 10, 1.5, None
+    )
+    summary.planned_samples = 1200
+    summary.outcomes = {"correct": 714, "incorrect": 470, "unparsed": 4, "truncated": 2, "engine_error": 10}
+    summary.accuracy_ci95 = (0.572, 0.627)
+    summary.latency_stats = MetricStats(1.5, 1.25, 1, 2, 0.1, 2, 2, 2, 1190)
+    summary.output_tokens_per_second, summary.wall_seconds = 321.0, 3_723.0
+    return summary
+
+
+def _result(code: int, *runs: RunOutcome) -> SweepResult:
+    return SweepResult("sweep", Path("results/sweep"), code, list(runs))
+
+
+def _shown(result: SweepResult, width: int = 80) -> str:
+    plan = Plan("sweep", "", "sweep", result.directory, {})
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    for part in ending(result, plan, ["run", "-c", "my suite.toml", "--fresh"], width):
+        console.print(part)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return text
+
+
+def _complete(model: str = "qwen3:8b") -> RunOutcome:
+    base = Path("results/sweep/supergpqa_m")
+    return RunOutcome(
+        "supergpqa",
+        model,
+        "complete",
+        base.with_suffix(".jsonl"),
+        base.with_suffix(".summary.json"),
+        _summary(model),
+    )
+
+
+def test_the_score_stands_beside_what_it_is_made_of_at_80_columns() -> None:
+    text = _shown(_result(0, _complete()))
+    for figure in ("60.0% 57–63", "1,190/1,200", "4/2/10", "321", "1.25", "1:02:03"):
+        assert figure in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_run_that_did_not_happen_is_in_the_table_with_its_reason() -> None:
+    run = RunOutcome(
+        "gaia", "qwen3:8b", "unsupported", reason="benchmark gaia [bold]is not here[/bold]\x1b[2J"
+    )
+    text = _shown(_result(4, _complete(), run), width=120)
+    assert "gaia · qwen3:8b: unsupported: benchmark gaia [bold]is not here[/bold]␛[2J" in text
+    assert "skipped" in text
+    assert "resume" not in text
+
+
+@pytest.mark.parametrize("code", [3, 130])
+def test_a_stopped_sweep_says_how_to_go_on(code: int) -> None:
+    assert "resume  evalray run -c 'my suite.toml'\n" in _shown(_result(code, _complete()))
+
+
+def test_the_command_to_resume_would_not_start_anew() -> None:
+    assert resume_command(["run", "--fresh", "-c", "x.toml"]) == "evalray run -c x.toml"
+
+
+def test_the_report_for_programs_has_absolute_paths_and_every_outcome() -> None:
+    fields = json.loads(
+        json.dumps(report_fields(_result(0, _complete(), RunOutcome("b", "m", "skipped", reason="r"))))
+    )
+    done, skipped = fields["runs"]
+    assert Path(fields["dir"]).is_absolute()
+    assert Path(done["results"]).is_absolute()
+    assert Path(done["summary"]).is_absolute()
+    assert done["outcomes"]["engine_error"] == 10
+    assert (skipped["results"], skipped["accuracy"], skipped["outcomes"]) == (None, None, {})
