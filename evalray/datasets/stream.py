@@ -1,0 +1,128 @@
+"""The records of a data set too large to download, read as they arrive.
+
+Only where a benchmark declares it: the order is a shuffle within a window, not a permutation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from evalray.benchmarks import Benchmark
+from evalray.datasets.base import BadRow, DatasetProvider
+from evalray.datasets.mapping import RowMapper
+from evalray.datasets.provider import BadRows, no_good_rows
+from evalray.datasets.tables import TableLocation, explain, import_library
+from evalray.errors import DatasetError
+from evalray.prompts import RowError
+from evalray.types import EvalRecord, RunConfig
+
+#: Rows held to shuffle among.
+WINDOW = 10_000
+
+
+class StreamedDataset(DatasetProvider):
+    """A window-shuffled stream, cut to ``max_samples``, which must be given."""
+
+    def __init__(self, benchmark: Benchmark, config: RunConfig, location: TableLocation) -> None:
+        self.dataset_id = benchmark.name
+        self.dataset_name = benchmark.title or benchmark.name
+        self._split = benchmark.split
+        self._config = config
+        self._location = location
+        self._mapper = RowMapper(benchmark)
+        self._stream: Any = None
+        self._identity: list[Any] = []
+        self._max_samples = 0
+        self._size: int | None = None
+        self._bad = BadRows()
+        self._repeated = 0
+
+    def load(
+        self, *, max_samples: int | None = None, split: str | None = None, seed: int | None = None
+    ) -> None:
+        if max_samples is None:
+            raise DatasetError(f"{self.dataset_id} is streamed: set max_samples to say where to stop")
+        if self._config.record_ids is not None:
+            raise DatasetError(f"{self.dataset_id} is streamed: record_ids cannot be looked up in a stream")
+        split = split or self._config.dataset_split or self._split
+        library, location = import_library(), self._location
+        try:
+            if location.kind == "parquet":
+                files = [str(path) for path in location.files]
+                stream = library.load_dataset("parquet", data_files=files, split="train", streaming=True)
+            else:
+                stream = library.load_dataset(location.name, location.subset, split=split, streaming=True)
+        except Exception as error:
+            raise explain(error, location) from error
+        self._stream = stream if seed is None else stream.shuffle(seed=seed, buffer_size=WINDOW)
+        # a stream has no rows to hash before it is read: where it comes from stands in for them
+        facts = stream.info
+        self._identity = [location.name, location.subset, split, facts.dataset_size, str(facts.version)]
+        self._max_samples, self._size = max_samples, None
+
+    def iter_records(self) -> Iterable[EvalRecord]:
+        if self._stream is None:
+            raise DatasetError(f"{self.dataset_id}: the data is not loaded; call load() first")
+        self._bad, self._repeated = BadRows(), 0
+        seen: Counter[str] = Counter()
+        given: set[str] = set()
+        count = 0
+        if self._max_samples:
+            for index, row in enumerate(self._rows()):
+                try:
+                    self._mapper.check(row)
+                    record = self._mapper.record(row)
+                except RowError as error:
+                    self._bad.add(f"{self._location.name}[{index}]", str(error))
+                    continue
+                record.record_id = self._tell_apart(record.record_id, seen, given)
+                yield record
+                count += 1
+                if count == self._max_samples:
+                    break
+        if not count and self._max_samples:
+            raise DatasetError(no_good_rows(self.dataset_id, self._bad))
+        self._size = count
+
+    def _rows(self) -> Iterable[dict[str, Any]]:
+        try:
+            yield from self._stream
+        except Exception as error:
+            raise explain(error, self._location) from error
+
+    def _tell_apart(self, record_id: str, seen: Counter[str], given: set[str]) -> str:
+        final, base = record_id, record_id
+        while final in given:
+            seen[base] += 1
+            final = f"{base}#{seen[base] + 1}"
+        self._repeated += final != base
+        given.add(final)
+        return final
+
+    def size(self) -> int:
+        """``max_samples`` until the stream has been read to its end, then how many there were."""
+        return self._max_samples if self._size is None else self._size
+
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self._identity, default=str).encode()).hexdigest()
+
+    @property
+    def bad_rows(self) -> list[BadRow]:
+        return list(self._bad.first)
+
+    @property
+    def bad_row_count(self) -> int:
+        return self._bad.count
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [f"streamed: shuffled within a window of {WINDOW:,} rows, which is not a full permutation"]
+        if self._repeated:
+            found.append(
+                f"{self._repeated} rows repeat an earlier record id and are told apart by #2, #3, ..."
+            )
+        return found

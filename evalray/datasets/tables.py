@@ -1,0 +1,149 @@
+"""A row source over Hugging Face ``datasets``: hub names, Parquet files, folders, saved data sets.
+
+The tables stay memory-mapped: one pass reads them in batches and only in the columns in use, later
+reads take rows by index.  The library is imported when data is loaded, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from evalray.datasets.source import ScannedRow
+from evalray.errors import DatasetError
+
+_SCAN_BATCH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """Where ``datasets`` finds a table.
+
+    ``name`` is what the user wrote; ``files`` are the Parquet files of kind ``parquet``.
+    """
+
+    kind: Literal["hub", "folder", "saved", "parquet"]
+    name: str
+    subset: str | None = None
+    files: tuple[Path, ...] = ()
+    gated: bool = False
+
+
+class Table:
+    """The rows of one split; a key is a row's index."""
+
+    batch = 32
+
+    def __init__(self, location: TableLocation, split: str, *, split_is_asked: bool) -> None:
+        self._name = location.name
+        self._table = _load(location, split, split_is_asked).with_format("arrow")
+
+    def scan(self, columns: Sequence[str]) -> Iterator[ScannedRow]:
+        self._table = self._table.select_columns([c for c in self._table.column_names if c in set(columns)])
+        if not self._table.column_names:
+            for index in range(len(self._table)):
+                yield index, index, {}
+            return
+        index = 0
+        for batch in self._table.iter(batch_size=_SCAN_BATCH):
+            for row in batch.to_pylist():
+                yield index, index, row
+                index += 1
+
+    def where(self, key: int, line: int) -> str:
+        return f"{self._name}[{key}]"
+
+    def read(self, keys: Sequence[int]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._table[list(keys)].to_pylist()
+        return rows
+
+
+def _load(location: TableLocation, split: str, split_is_asked: bool) -> Any:
+    library = import_library()
+    try:
+        match location.kind:
+            case "parquet":
+                # files that are named one by one have no splits of their own
+                files = [str(path) for path in location.files]
+                return library.load_dataset("parquet", data_files=files, split="train")
+            case "hub":
+                return library.load_dataset(location.name, location.subset, split=split)
+            case "folder":
+                found = library.load_dataset(location.name, location.subset)
+            case "saved":
+                found = library.load_from_disk(location.name)
+    except Exception as error:
+        raise explain(error, location) from error
+    if not isinstance(found, dict):
+        return found
+    if split in found:
+        return found[split]
+    if len(found) == 1 and not split_is_asked:
+        return next(iter(found.values()))
+    raise DatasetError(f"{location.name}: no split {split!r}; there are {', '.join(found)}; set split")
+
+
+def import_library() -> Any:
+    """The ``datasets`` package, silenced: the terminal belongs to the command line."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise DatasetError(
+            f"reading tables needs the package datasets: pip install datasets ({error})"
+        ) from error
+    datasets.disable_progress_bars()
+    return datasets
+
+
+def explain(error: BaseException, location: TableLocation) -> DatasetError:
+    """What ``datasets`` raised, as one line that says what to do."""
+    name, chain = location.name, _chain(error)
+    kinds = {type(link).__name__ for link in chain}
+    text = " ".join(str(error).split())
+    whole = " ".join(str(link) for link in chain)
+    not_found = "DatasetNotFoundError" in kinds
+    if "GatedRepoError" in kinds or "gated dataset" in whole or (location.gated and not_found):
+        return DatasetError(
+            f"{name} is gated: accept its terms at https://huggingface.co/datasets/{name} "
+            "and set HF_TOKEN to a token of that account",
+            gated=True,
+        )
+    if not_found:
+        return DatasetError(
+            f"no dataset {name!r} on the hub, or it is private: check the name, or set HF_TOKEN if it is yours"
+        )
+    if "scripts are no longer supported" in whole:
+        return DatasetError(
+            f"{name} is built by a script, which datasets 4 and later refuse: "
+            "use a Parquet copy of it, or point data at a local file"
+        )
+    if unknown := re.search(r'(?:Unknown split |Bad split: )"?([^".\s]+)"?\..*?(\[.*?\])', whole):
+        return DatasetError(f"{name}: no split {unknown[1]!r}; there are {_listed(unknown[2])}; set split")
+    if unknown := re.search(r"BuilderConfig '(.*?)' not found.*?(\[.*?\])", whole):
+        return DatasetError(f"{name}: no subset {unknown[1]!r}; there are {_listed(unknown[2])}; set subset")
+    if "Config name is missing" in whole:
+        listed = re.search(r"(\[.*?\])", whole)
+        there = f": {_listed(listed[1])}" if listed else ""
+        return DatasetError(f"{name} has several subsets; set subset to one of them{there}")
+    if kinds & {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "LocalEntryNotFoundError"}:
+        return DatasetError(
+            f"the hub cannot be reached and {name} is not in the local cache: "
+            "connect once, or point data at a local file"
+        )
+    return DatasetError(f"{name} cannot be loaded: {type(error).__name__}: {text[:300]}")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links
+
+
+def _listed(python_list: str) -> str:
+    return ", ".join(re.findall(r"'([^']*)'", python_list)) or python_list
