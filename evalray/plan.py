@@ -33,8 +33,9 @@ PROMPT_ALLOWANCE_TOKENS = 2048
 _CHARACTERS_PER_TOKEN = 3
 #: CPUs a replica books that only passes requests on.
 _NETWORK_CPUS = 0.25
-#: Keys of ``engine_args`` that give the context of one request.
-_CONTEXT_KEYS = ("context_tokens", "max_model_len")
+#: Keys of ``engine_args`` that give the context of one request; the first is ours, for any engine.
+_CONTEXT_KEY = "context_tokens"
+_CONTEXT_KEYS = (_CONTEXT_KEY, "max_model_len")
 
 CellStatus = Literal["ready", "unsupported"]
 
@@ -177,8 +178,8 @@ def _deployment(cell: Cell, runs: list[PlannedRun], *, joins_cluster: bool) -> D
     model, engine = cell.model, cell.engine
     in_flight = model.max_concurrency or cell.config.max_workers
     tensor_parallel_size = model.tensor_parallel_size or model.num_gpus or 1
-    engine_args = dict(model.engine_args)
-    if model.stream is not None:
+    engine_args = {key: value for key, value in model.engine_args.items() if key != _CONTEXT_KEY}
+    if model.stream is not None and engine.name in NETWORK_ENGINES:
         engine_args["stream"] = model.stream
     config = EngineConfig(
         model=model.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,11 @@ from evalray.settings import is_secret_key
 
 #: Longer values are cut in messages.
 _SHOWN_CHARACTERS = 80
+
+#: A misspelt key of a secret, or a value that begins as the usual API keys do.
+_MAY_BE_SECRET = re.compile(
+    r"^\S*(key|kye|token|secret|passw|auth|cred)\S* | (sk-|hf_|gsk_|xai-|AIza|gh[ps]_)", re.I
+)
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 def shown(value: object, key: str = "") -> str:
     """A value as a message repeats it: short, on one line, never a secret."""
-    if is_secret_key(key):
+    if is_secret_key(key) or (isinstance(value, str) and _MAY_BE_SECRET.search(f"{key} {value}")):
         return "(not shown)"
     if isinstance(value, dict):
         return "a table"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from evalray.benchmarks import BenchmarkListing, list_benchmarks
+from evalray.errors import ConfigError, Problem
 from evalray.suite import openjarvis
 
 #: Known even where a registry leaves it out, as names a user may mean.
@@ -26,15 +29,17 @@ class Registry:
     engines: frozenset[str]
     scorers: frozenset[str]
     benchmarks: dict[str, BenchmarkListing] = field(default_factory=dict)
+    build_scorer: Callable[[str, dict[str, Any]], object] | None = None
+    """Builds a scorer or raises :class:`ConfigError`; ``None`` leaves arguments unchecked."""
 
     @classmethod
     def installed(cls) -> Registry:
         """What this installation and this working directory have.  Imports no engine's SDK."""
         from evalray.engines import ENGINES
-        from evalray.scorers import SCORERS
+        from evalray.scorers import SCORERS, build_scorer
 
         listings = {listing.name: listing for listing in list_benchmarks()}
-        return cls(frozenset(ENGINES), frozenset(SCORERS), listings)
+        return cls(frozenset(ENGINES), frozenset(SCORERS), listings, build_scorer)
 
     @property
     def known_engines(self) -> frozenset[str]:
@@ -53,6 +58,16 @@ class Registry:
     def has_scorer(self, name: str) -> bool:
         """A registered scorer, or one of the user's own as ``module:Class``."""
         return name in self.scorers or ":" in name
+
+    def scorer_problems(self, name: str, args: dict[str, Any]) -> list[Problem]:
+        """What is wrong with a scorer's arguments; nothing where the scorer is not there at all."""
+        if self.build_scorer is None or not self.has_scorer(name):
+            return []
+        try:
+            self.build_scorer(name, args)
+        except ConfigError as error:
+            return error.problems
+        return []
 
 
 def _fold(name: str) -> str:

