@@ -5,6 +5,7 @@ Imports no engine's SDK, reads no network.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 from pathlib import Path
@@ -34,21 +35,20 @@ def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
 
 
 def known_engines() -> list[tuple[str, str, str]]:
-    """Name, requests in flight per replica, and first line of documentation of each engine."""
+    """Name, requests in flight per replica, and what it is, of each engine."""
     from evalray.engines import ENGINES, engine_class
 
-    rows = []
-    for name in sorted(ENGINES):
-        engine = engine_class(name)
-        rows.append((name, str(engine.default_concurrency), _first_line(engine)))
-    return rows
+    return [
+        (name, str(engine_class(name).default_concurrency), _description(target))
+        for name, target in sorted(ENGINES.items())
+    ]
 
 
 def known_scorers() -> list[tuple[str, str]]:
-    """Name and first line of documentation of each scorer."""
+    """Name of each scorer, and what it is."""
     from evalray.scorers import SCORERS
 
-    return [(name, _first_line(SCORERS[name])) for name in sorted(SCORERS)]
+    return [(name, _description(target)) for name, target in sorted(SCORERS.items())]
 
 
 def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, str]]:
@@ -77,5 +77,7 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
     return rows
 
 
-def _first_line(described: object) -> str:
-    return (inspect.getdoc(described) or "").partition("\n")[0]
+def _description(target: str) -> str:
+    """First line of the documentation of the module in ``module:Class``."""
+    module = importlib.import_module(target.partition(":")[0])
+    return (inspect.getdoc(module) or "").partition("\n")[0].replace("``", "")

@@ -49,7 +49,7 @@ class Report:
         """Print for a person: on stdout, or on stderr while stdout is kept for the JSON object."""
         console = _console()
         for renderable in renderables:
-            console.print(renderable)
+            console.print(renderable, soft_wrap=not console.is_terminal)
 
     @property
     def width(self) -> int:

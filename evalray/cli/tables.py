@@ -118,16 +118,25 @@ def plan_lines(plan: Plan) -> list[Text]:
         lines += _deployment_lines(deployment)
     if plan.skipped:
         lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
-        lines += [
-            Text(f"  {_cell_name(cell)}: {safe_line(cell.reason, 500)}", "yellow") for cell in plan.skipped
-        ]
+        lines += _skipped_lines(plan.skipped)
     lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
-    cells = len(plan.runs)
-    lines.append(
-        Text(f"\n{cells} {'run' if cells == 1 else 'runs'} on {len(plan.deployments)} deployments", "bold")
-        if len(plan.deployments) != 1
-        else Text(f"\n{cells} {'run' if cells == 1 else 'runs'} on 1 deployment", "bold")
-    )
+    total = f"{_number(len(plan.runs), 'run')} on {_number(len(plan.deployments), 'deployment')}"
+    return [*lines, Text(f"\n{total}", "bold")]
+
+
+def _number(how_many: int, noun: str) -> str:
+    return f"{how_many} {noun}" if how_many == 1 else f"{how_many} {noun}s"
+
+
+def _skipped_lines(cells: Sequence[PlannedRun]) -> list[Text]:
+    """Cells by the reason they share: OpenJarvis's suites have many, for few reasons."""
+    by_reason: dict[str, list[str]] = {}
+    for cell in cells:
+        by_reason.setdefault(cell.reason, []).append(_cell_name(cell))
+    lines = []
+    for reason, names in by_reason.items():
+        lines.append(Text(f"  {safe_line(reason, 500)}", "yellow"))
+        lines += [Text(f"    {name}", "dim") for name in names]
     return lines
 
 
@@ -179,7 +188,7 @@ def _cell_name(run: PlannedRun) -> str:
 
 def _deployment_lines(deployment: Deployment) -> list[Text]:
     config = deployment.engine_config
-    replicas = f"{deployment.replicas} {'replica' if deployment.replicas == 1 else 'replicas'}"
+    replicas = _number(deployment.replicas, "replica")
     each = (
         f"{deployment.gpus_per_replica} GPU"
         if deployment.gpus_per_replica
