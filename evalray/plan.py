@@ -124,6 +124,8 @@ def make_plan(
         raise ConfigError([Problem(COMMAND_LINE, "--output", message, hint)])
     name = suite_name(suite)
     address = overrides.address or suite.cluster.address or os.environ.get("RAY_ADDRESS") or None
+    if address == "local":  # Ray's own word for starting one here
+        address = None
     deployments, skipped = [], []
     for _, of_model in groupby(cells, key=lambda cell: cell.model_index):
         group = list(of_model)

@@ -219,6 +219,11 @@ def test_flag_before_suite_before_environment(
     assert (plan.address, plan.tracking_uri) == (expected, expected)
 
 
+def test_local_means_that_ray_starts_here(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert planned(VALID, address="local").address is None
+
+
 def test_the_rows_of_several_runs_do_not_go_to_one_file(planned: Planned) -> None:
     assert planned(VALID, output="rows.jsonl").copy_results_to == Path("rows.jsonl")
     with pytest.raises(ConfigError, match="--output"):
