@@ -67,15 +67,14 @@ def error_from_body(
     numeric ``code`` decides, as llama-server and vLLM send it.
     """
     message, code, details = _describe(body)
+    where = "" if status is None else f"HTTP {status}: "
     if status is None:
         status = _numeric(details.get("code")) or _numeric(details.get("status")) or 500
     text = one_line(message, secret) or "no message"
     kind, retryable = _classify(status, f"{code} {text}")
     if kind == "context_length":
         text = _context_message(details, text)
-    return RequestError(
-        kind, f"HTTP {status}: {text}", retryable=retryable, retry_after_seconds=retry_after_seconds
-    )
+    return RequestError(kind, f"{where}{text}", retryable=retryable, retry_after_seconds=retry_after_seconds)
 
 
 def _classify(status: int, text: str) -> tuple[ErrorKind, bool]:

@@ -40,6 +40,8 @@ _KNOWN_ARGS = ("extra_body", "reasoning", "stream")
 
 
 class OpenAICompatibleEngine(Engine):
+    """A server that speaks the OpenAI chat-completions protocol, at ``base_url``."""
+
     name: ClassVar[str] = "openai-compatible"
     default_concurrency: ClassVar[int] = 32
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"stream"})
@@ -290,7 +292,7 @@ class OpenAICompatibleEngine(Engine):
 def _is_whole(response: aiohttp.ClientResponse, asked_to_stream: bool) -> bool:
     """Whether the reply is one object: servers that cannot stream send one all the same."""
     kind = response.content_type
-    return kind == "application/json" or not asked_to_stream and kind != "text/event-stream"
+    return kind == "application/json" or (not asked_to_stream and kind != "text/event-stream")
 
 
 async def _read_all(response: aiohttp.ClientResponse, limit: int = MAX_EVENT_BYTES) -> bytes:
