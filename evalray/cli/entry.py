@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,12 +30,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    _end_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     report = Report(args=args, wanted="--json" in args, verbose="-v" in args or "--verbose" in args)
     if args[:1] in (["run"], ["plan"]):
         report.fields = {"sweep_id": None, "dir": None, "runs": []}
     with json_channel(report):
         report.exit_code = _exit_code_of(args, report)
     sys.exit(report.exit_code)
+
+
+def _end_like_ctrl_c(*numbers: signal.Signals) -> None:
+    """Let what would kill us on the spot unwind instead, so that what we started ends with us."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and is meant to
+            signal.signal(number, interrupt)
 
 
 def _exit_code_of(args: list[str], report: Report) -> int:

@@ -227,8 +227,11 @@ def test_verbose_shows_the_traceback_of_a_defect() -> None:
     assert "Traceback" in _broken("TypeError('oops')", "run", "-v", "-c", "x").stderr
 
 
-def test_an_interrupt_before_anything_started_is_130() -> None:
-    done = _broken("KeyboardInterrupt", "run", "--json")
+@pytest.mark.parametrize(
+    "raised", ["KeyboardInterrupt", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 1)"]
+)
+def test_an_interrupt_before_anything_started_is_130(raised: str) -> None:
+    done = _broken(raised, "run", "--json")
     assert done.returncode == 130
     assert json.loads(done.stdout)["exit_code"] == 130
 
