@@ -74,16 +74,18 @@ def read_summary(path: Path) -> RunSummary:
     given = {name: item for name, item in value.items() if name in known}
     for name, item in given.items():
         if name.endswith("_stats"):
-            given[name] = _stats(item, value["scored_samples"])
+            given[name] = _stats(
+                item, value["scored_samples" if name == "accuracy_stats" else "total_samples"]
+            )
     if given.get("accuracy_ci95") is not None:
         low, high = given["accuracy_ci95"]
         given["accuracy_ci95"] = (low, high)
     return RunSummary(**given)
 
 
-def _stats(value: Any, samples: int) -> MetricStats | None:
-    """OpenJarvis counts no ``n``: there it is the number of samples."""
+def _stats(value: Any, at_most: int) -> MetricStats | None:
+    """OpenJarvis writes no ``n``: there it is the most that it can be, the number of samples."""
     if not isinstance(value, dict):
         return None
-    given = {"n": samples, **{name: item for name, item in value.items() if name in _STATS}}
+    given = {"n": at_most, **{name: item for name, item in value.items() if name in _STATS}}
     return MetricStats(**given) if len(given) == len(_STATS) else None
