@@ -113,7 +113,7 @@ class LiveDisplay(Display):
             auto_refresh=False,
             transient=True,
             vertical_overflow="crop",
-            redirect_stdout=False,
+            redirect_stdout=True,
         )
 
     def __enter__(self) -> Self:

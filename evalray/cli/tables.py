@@ -6,7 +6,7 @@ All text that comes from models, servers or files passes through ``safe_line``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
@@ -16,8 +16,10 @@ from rich.text import Text
 from evalray.cli.text import count, duration, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.plan import Deployment, Plan, PlannedRun
-from evalray.runtime.result import RunOutcome
 from evalray.types import RunSummary
+
+if TYPE_CHECKING:
+    from evalray.runtime.result import RunOutcome
 
 _STATUS_STYLE = {
     "complete": "green",

@@ -15,6 +15,14 @@ import pytest
 from evalray.cli.report import Report, json_channel
 
 _HEAVY = "ray,mlflow,datasets,pyarrow,numpy,jinja2,openai,anthropic,xllamacpp"
+_IMPORTS = """
+import sys, evalray.cli
+try:
+    evalray.cli.main(sys.argv[2:])
+except SystemExit:
+    pass
+sys.stderr.write(",".join(name for name in sys.argv[1].split(",") if name in sys.modules))
+"""
 _SUITE = """
 [[models]]
 name = "m"
@@ -72,17 +80,29 @@ Call = Callable[..., Any]
     ],
 )
 def test_help_imports_nothing_heavy(args: list[str], absent: str) -> None:
-    code = (
-        "import sys, evalray.cli\n"
-        "try:\n    evalray.cli.main(sys.argv[2:])\n"
-        "except SystemExit:\n    pass\n"
-        "found = [name for name in sys.argv[1].split(',') if name in sys.modules]\n"
-        "sys.stderr.write(','.join(found))"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", code, absent, *args], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _IMPORTS, absent, *args],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout
+    assert done.stderr == ""
+
+
+def test_a_plan_imports_neither_ray_nor_mlflow_nor_datasets(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(_SUITE)
+    absent = "ray,mlflow,datasets,pyarrow,xllamacpp"
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS, absent, "plan", "-c", str(suite)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "1 run on 1 deployment" in done.stdout
     assert done.stderr == ""
 
 

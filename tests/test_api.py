@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import evalray
+from evalray.api import plan_suite, summarize_path, tracking_store
+from evalray.errors import ConfigError, StoreError
+
+_SUITE = """
+[[models]]
+name = "a"
+engine = "openai-compatible"
+base_url = "http://127.0.0.1:9/v1"
+
+[[models]]
+name = "b"
+engine = "openai-compatible"
+base_url = "http://127.0.0.1:9/v1"
+
+[[benchmarks]]
+name = "gsm8k"
+
+[[benchmarks]]
+name = "quickstart"
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "suite.toml"
+    path.write_text(_SUITE)
+    return path
+
+
+def test_the_package_offers_its_functions_and_nothing_it_lacks() -> None:
+    assert evalray.plan_suite is plan_suite
+    with pytest.raises(AttributeError, match="run_everything"):
+        _ = evalray.run_everything
+
+
+def test_overrides_select_and_override_like_flags(suite: Path, tmp_path: Path) -> None:
+    plan = plan_suite(suite, model="b", benchmark=["gsm8k"], max_samples=3, output_dir=tmp_path / "out")
+    [run] = plan.runs
+    assert (run.config.model, run.config.benchmark, run.config.max_samples) == ("b", "gsm8k", 3)
+    assert plan.directory == tmp_path / "out" / "suite"
+
+
+def test_tools_may_be_one_comma_separated_text(suite: Path) -> None:
+    plan = plan_suite(suite, model="b", benchmark="gsm8k", tools="calculator, file_read")
+    assert plan.runs[0].config.tools == ["calculator", "file_read"]
+
+
+def test_without_a_suite_a_benchmark_and_a_model_make_one() -> None:
+    plan = plan_suite(
+        benchmark="gsm8k", model="m", engine="openai-compatible", base_url="http://127.0.0.1:9/v1"
+    )
+    assert [(run.config.benchmark, run.config.model) for run in plan.runs] == [("gsm8k", "m")]
+
+
+def test_an_override_that_does_not_exist_is_named(suite: Path) -> None:
+    with pytest.raises(ConfigError, match="max_sample: no such override"):
+        plan_suite(suite, max_sample=3)
+
+
+def test_tracking_can_be_switched_off(suite: Path) -> None:
+    assert plan_suite(suite).tracking_enabled
+    assert not plan_suite(suite, tracking_enabled=False).tracking_enabled
+
+
+def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        summarize_path(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["results", "results/sweep"])
+def test_the_store_is_found_from_the_results_or_from_a_sweep(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "results" / "sweep").mkdir(parents=True)
+    (tmp_path / "results" / "mlflow.db").touch()
+    assert tracking_store(tmp_path / path) == f"sqlite:///{tmp_path}/results/mlflow.db"
+
+
+def test_without_a_store_the_configured_server_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example:5000")
+    assert tracking_store(tmp_path) == "http://tracking.example:5000"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(ConfigError, match="no MLflow store here"):
+        tracking_store(tmp_path)
