@@ -69,6 +69,8 @@ class IndexedDataset(DatasetProvider):
         self._warnings, self._bad = [], BadRows()
         hashes, numbered = self._scan(source)
         self._repeats = find_repeats(hashes)
+        # before repeats are renumbered: asking for some record ids must not change the order
+        order = seeded_order(hashes, self._repeats, seed)
         wanted = self._config.record_ids
         repeated = len(self._repeats.rows)
         if repeated:
@@ -76,11 +78,9 @@ class IndexedDataset(DatasetProvider):
             self._warnings.append(
                 f"{repeated} rows repeat an earlier record id and are told apart by #2, #3, ...; first: {first!r}"
             )
-            if numbered or wanted is not None:
-                hashes = self._number_repeats(hashes)
-        order = seeded_order(hashes, self._repeats, seed)
+        final = self._number_repeats(hashes) if repeated and (numbered or wanted is not None) else hashes
         if wanted is not None:
-            order = self._select(order, hashes, wanted)
+            order = self._select(order, final, wanted)
         self._order = order[:max_samples].copy()
 
     def _scan(self, source: RowSource) -> tuple[UInt64s, bool]:

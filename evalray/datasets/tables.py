@@ -42,11 +42,11 @@ class Table:
         self._table = _load(location, split, split_is_asked).with_format("arrow")
 
     def scan(self, columns: Sequence[str]) -> Iterator[ScannedRow]:
-        self._table = self._table.select_columns([c for c in self._table.column_names if c in set(columns)])
-        if not self._table.column_names:
-            for index in range(len(self._table)):
-                yield index, index, {}
+        there = [column for column in self._table.column_names if column in set(columns)]
+        if not there:
+            yield from ((index, index, {}) for index in range(len(self._table)))
             return
+        self._table = self._table.select_columns(there)
         index = 0
         for batch in self._table.iter(batch_size=_SCAN_BATCH):
             for row in batch.to_pylist():

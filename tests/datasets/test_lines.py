@@ -156,7 +156,9 @@ def test_json_rows_come_back_as_written(tmp_path: Path, rows: list[dict], ascii_
 
 
 structured = st.lists(
-    st.sampled_from([b'"', b"'", b",", b";", b"\n", b"\r\n", b"\t", b"{", b"}", b"[", b"]", b":", b"\\", b"a"])
+    st.sampled_from(
+        [b'"', b"'", b",", b";", b"\n", b"\r\n", b"\t", b"{", b"}", b"[", b"]", b":", b"\\", b"a"]
+    )
     | st.binary(max_size=3)
 ).map(b"".join)
 
