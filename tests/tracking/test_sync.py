@@ -1,0 +1,320 @@
+"""MLflow holds what the directory holds, once, however often it is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from evalray.errors import StoreError, TrackingError
+from evalray.reports import write_reports
+from evalray.tracking import payload, samples, sync_sweep
+from evalray.types import Outcome, RunSummary
+
+MakeSweep = Callable[..., Path]
+MIXED = [Outcome.CORRECT, Outcome.INCORRECT, Outcome.UNPARSED, Outcome.CORRECT]
+
+
+@pytest.fixture
+def experiment(request: pytest.FixtureRequest) -> str:
+    """A name of its own for each test: the store is shared."""
+    return str(request.node.name)
+
+
+def test_a_sweep_is_a_parent_with_one_child_per_cell(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(cells=[("quickstart", "a"), ("gsm8k", "a"), ("gsm8k", "b")])
+    done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert len(done.logged) == 3
+    assert done.parent_run_id == seen.parent(experiment).info.run_id
+    names = {run.info.run_name for run in seen.children(experiment)}
+    assert names == {"a · quickstart", "a · gsm8k", "b · gsm8k"}
+
+
+def test_a_second_sync_sends_nothing_and_adds_no_point(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(outcomes=MIXED)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert (done.logged, done.unchanged) == ([], ["quickstart_smol"])
+    child = seen.child(experiment)
+    assert len(seen.client.get_metric_history(child.info.run_id, "accuracy")) == 1
+
+
+def test_a_resumed_sweep_updates_the_same_runs_and_shows_changed_settings(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    first = [Outcome.CORRECT, Outcome.INCORRECT]
+    sweep = make_sweep(outcomes=first, config={"max_samples": 2})
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    before = {run.info.run_id for run in seen.runs(experiment)}
+    make_sweep(
+        cells=[("quickstart", "smol")], outcomes=[*first, *[Outcome.CORRECT] * 2], config={"max_samples": 4}
+    )
+    make_sweep(cells=[("quickstart", "second")], outcomes=first)
+    done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert sorted(done.logged) == ["quickstart_second", "quickstart_smol"]
+    after = {run.info.run_id for run in seen.runs(experiment)}
+    assert before < after
+    assert len(after) == 3
+    (child,) = [run for run in seen.children(experiment) if run.info.run_id in before]
+    assert child.data.metrics["accuracy"] == 0.75
+    assert child.data.metrics["samples/planned"] == 4
+    assert child.data.params["max_samples"] == "2"
+    assert child.data.tags["evalray.now.max_samples"] == "4"
+
+
+def test_two_sweeps_of_one_suite_share_the_experiment_and_nothing_else(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    for name in ("one", "two"):
+        sync_sweep(make_sweep(name), uri=sqlite_uri, experiment=experiment)
+    assert len(seen.parents(experiment)) == 2
+    assert len(seen.runs(experiment)) == 4
+
+
+def test_the_child_holds_the_summary_figures(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(outcomes=MIXED)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    summary = json.loads((sweep / "quickstart_smol.summary.json").read_text())
+    metrics = seen.child(experiment).data.metrics
+    assert metrics["accuracy"] == summary["accuracy"] == 0.5
+    assert metrics["accuracy_ci95_low"] == summary["accuracy_ci95"][0]
+    assert metrics["latency_seconds/p90"] == summary["latency_stats"]["p90"]
+    assert metrics["outcomes/unparsed"] == 1
+    assert metrics["tokens/output"] == summary["total_output_tokens"]
+    assert "total_cost_usd" not in metrics
+    assert len(metrics) <= 100
+    assert sorted(metrics)[:4] == ["accuracy", "accuracy_ci95_high", "accuracy_ci95_low", "errors"]
+
+
+def test_the_parent_holds_totals_and_a_table(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    make_sweep(cells=[("gsm8k", "a")], outcomes=[Outcome.CORRECT] * 3)
+    sweep = make_sweep(cells=[("quickstart", "b")], outcomes=[Outcome.INCORRECT] * 2)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    parent = seen.parent(experiment)
+    assert parent.data.metrics["samples/scored"] == 5
+    assert parent.data.metrics["tokens/output"] == 25
+    assert parent.data.metrics["sweep/best_accuracy"] == 1.0
+    assert parent.data.metrics["sweep/runs"] == 2
+    assert "| model | gsm8k | quickstart |" in parent.data.tags["mlflow.note.content"]
+    assert "n=3/3" in parent.data.tags["mlflow.note.content"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        ([Outcome.CORRECT, Outcome.INCORRECT], "FINISHED"),
+        ([Outcome.ENGINE_ERROR, Outcome.ENGINE_ERROR], "FAILED"),
+    ],
+)
+def test_the_status_is_that_of_the_summary(
+    outcomes: list[Outcome], status: str, make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sync_sweep(make_sweep(outcomes=outcomes), uri=sqlite_uri, experiment=experiment)
+    assert {run.info.status for run in seen.runs(experiment)} == {status}
+
+
+def test_a_run_without_summary_is_killed_until_it_has_one(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(finalize=False)
+    done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert "no summary yet" in done.warnings[0]
+    run_id = seen.child(experiment).info.run_id
+    assert seen.child(experiment).info.status == "KILLED"
+    sync_sweep(make_sweep(), uri=sqlite_uri, experiment=experiment)
+    assert seen.child(experiment).info.run_id == run_id
+    assert {run.info.status for run in seen.runs(experiment)} == {"FINISHED"}
+
+
+def test_artifacts_are_there_and_whole(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str, tmp_path: Path
+) -> None:
+    sweep = make_sweep(outcomes=MIXED, sweep={"suite": {"meta": {"name": "s"}}})
+    write_reports(sweep)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    child, parent = seen.child(experiment), seen.parent(experiment)
+    assert seen.artifacts(child) == {"config.json", "summary.json", "samples.json", "samples.parquet"}
+    assert seen.artifacts(parent) == {"report.md", "report.html", "report.csv", "suite.json", "sweep.json"}
+    rows = pq.read_table(seen.artifact(child, "samples.parquet", tmp_path / "got"))
+    assert rows.num_rows == len(MIXED)
+    assert rows.column("outcome").to_pylist() == [str(outcome) for outcome in MIXED]
+
+
+def test_the_dataset_is_an_input_of_the_child(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(config={"data": "my/rows.jsonl"}, info={"data_digest": "d" * 64})
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    (used,) = seen.child(experiment).inputs.dataset_inputs
+    assert used.dataset.name == "quickstart"
+    assert used.dataset.digest == "d" * 36
+    assert json.loads(used.dataset.source)["data"] == "my/rows.jsonl"
+
+
+def test_the_samples_table_is_capped_and_starts_with_what_one_reads(
+    make_sweep: MakeSweep,
+    seen: Any,
+    sqlite_uri: str,
+    experiment: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samples, "MAX_ROWS", 3)
+    sync_sweep(make_sweep(outcomes=MIXED, answer="<b>" + "x" * 9000), uri=sqlite_uri, experiment=experiment)
+    child = seen.child(experiment)
+    table = json.loads(seen.artifact(child, "samples.json", tmp_path / "got").read_text())
+    assert table["columns"][:4] == ["outcome", "model_answer", "reference", "prompt"]
+    assert len(table["data"]) == 3
+    assert {len(row[1]) for row in table["data"]} == {samples.MAX_CELL}
+    assert json.loads(child.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": "samples.json", "type": "table"}
+    ]
+
+
+def test_long_keys_and_many_parameters_all_arrive(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    arguments = {f"argument_{i}": "v" * 300 for i in range(200)} | {"k" * 300: "long", "o@dd (key)%": "odd"}
+    sync_sweep(
+        make_sweep(config={"metadata": arguments, "system_prompt": "p" * 20_000}),
+        uri=sqlite_uri,
+        experiment=experiment,
+    )
+    params = seen.child(experiment).data.params
+    assert sum(key.startswith("metadata.argument_") for key in params) == 200
+    assert params["metadata.o_at_dd _key_pct"] == "odd"
+    assert [value for key, value in params.items() if key.startswith("metadata.kkk")] == ["long"]
+    assert len(params["system_prompt"]) == 6000
+
+
+def test_a_nonfinite_figure_is_tagged_and_stops_nothing(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep()
+    path = sweep / "quickstart_smol.summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"wall_seconds": math.inf}))
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    child = seen.child(experiment)
+    assert "wall_seconds" not in child.data.metrics
+    assert child.data.tags["evalray.nonfinite.wall_seconds"] == "inf"
+
+
+def test_no_secret_reaches_parameters_tags_or_artifacts(
+    make_sweep: MakeSweep,
+    seen: Any,
+    sqlite_uri: str,
+    experiment: str,
+    tmp_path: Path,
+) -> None:
+    secrets = ["hunter2-by-name", "sk-bylook000000000000000", "hunter2-in-url"]
+    metadata = {
+        "client_secret": secrets[0],
+        "note": f"use {secrets[1]}",
+        "base_url": f"http://me:{secrets[2]}@host/v1",
+    }
+    sweep = make_sweep(
+        config={"metadata": metadata, "system_prompt": f"the key is {secrets[1]}"},
+        sweep={"suite": {"models": [metadata]}, "description": secrets[1]},
+        info={"warnings": [f"could not reach http://me:{secrets[2]}@host"]},
+    )
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    stored = ""
+    for run in seen.runs(experiment):
+        stored += json.dumps([run.data.params, run.data.tags])
+        for name in seen.artifacts(run):
+            stored += (
+                seen.artifact(run, name, tmp_path / run.info.run_id).read_bytes().decode("utf-8", "replace")
+            )
+    assert "client_secret" in stored
+    assert [secret for secret in secrets if secret in stored] == []
+
+
+def test_hostile_names_and_texts_are_stored_as_text(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str, tmp_path: Path
+) -> None:
+    hostile = "</pre><script>alert(1)</script>' OR \"1\"='1 \ud800 \x00 \\"
+    sweep = make_sweep(cells=[(f"b{hostile}", f"m{hostile}")], answer=hostile, prompt=hostile)
+    write_reports(sweep)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert sync_sweep(sweep, uri=sqlite_uri, experiment=experiment).logged == []
+    page = seen.artifact(seen.parent(experiment), "report.html", tmp_path / "got").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in seen.child(experiment).data.tags["mlflow.note.content"]
+
+
+def test_a_deleted_experiment_is_named_with_its_remedy(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep()
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    seen.client.delete_experiment(seen.client.get_experiment_by_name(experiment).experiment_id)
+    with pytest.raises(TrackingError, match="mlflow experiments restore"):
+        sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+
+
+def test_a_sync_cut_short_is_finished_by_the_next(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = make_sweep()
+
+    def full_disk(*_: object) -> int:
+        raise TrackingError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("evalray.tracking.sync.write_samples_table", full_disk)
+        with pytest.raises(TrackingError):
+            sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert sync_sweep(sweep, uri=sqlite_uri, experiment=experiment).logged == ["quickstart_smol"]
+    assert "samples.json" in seen.artifacts(seen.child(experiment))
+    assert seen.child(experiment).info.status == "FINISHED"
+
+
+def test_a_server_that_is_not_there_is_one_line_without_the_password(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(TrackingError) as caught:
+        sync_sweep(make_sweep(), uri="http://me:hunter22@127.0.0.1:9/")
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_that_is_no_sweep_touches_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        sync_sweep(tmp_path, uri=f"sqlite:///{tmp_path}/never.db")
+    assert not (tmp_path / "never.db").exists()
+
+
+def test_a_benchmark_of_many_subjects_adds_no_metric_per_subject() -> None:
+    subjects = {f"s{i}": {"accuracy": 0.5, "total": 2, "scored": 2, "correct": 1} for i in range(57)}
+    summary = RunSummary("b", "c", "d", "m", 114, 114, 57, 0.5, 0, None, None, per_subject=subjects)
+    assert not [key for key in payload.run_metrics(summary) if key.startswith("subject/")]
+
+
+def test_a_description_too_long_for_a_tag_is_cut_between_rows(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evalray.reports import collect
+
+    monkeypatch.setattr(payload, "MAX_NOTE", 400)
+    note = payload.sweep_note(collect(make_sweep(cells=[("gsm8k", f"model-{i}" * 5) for i in range(12)])))
+    assert len(note) < 500
+    rows = [line for line in note.splitlines() if line.startswith("|")]
+    assert 2 < len(rows) < 14
+    assert {row.count("|") for row in rows} == {3}
+    assert "report.md" in note
