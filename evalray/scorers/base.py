@@ -73,6 +73,14 @@ class Scorer(ABC):
             outcome = Outcome.CORRECT if correct else Outcome.INCORRECT
         return Score(outcome, metadata=metadata)
 
+    def warm_up(self) -> None:  # noqa: B027  (optional, not abstract)
+        """Load what is slow to load; called once in the process that assesses, outside its time limit."""
+
+    def shortcut(self, record: EvalRecord, answer: Answer) -> Score | None:
+        """The verdict where it is cheap and certain.  Asked in the calling process before an isolated
+        scorer's worker; ``None`` leaves the sample to :meth:`assess`."""
+        return None
+
     def read_verdict(self, record: EvalRecord, answer: Answer, call: JudgeCall, replies: list[str]) -> Score:
         """The verdict from the judge's replies, one per prompt of ``call``, reasoning removed.
 

@@ -1,0 +1,37 @@
+"""Scorers: what an answer says, and whether it is right.  Rules first, a judge only where none decides."""
+
+from evalray.scorers.base import Answer, JudgeCall, JudgePrompt, Scorer
+from evalray.scorers.choice import extract_choice
+from evalray.scorers.exact import ExactScorer, extract_stated
+from evalray.scorers.isolation import IsolationPool, ScorerSpec
+from evalray.scorers.math import MathScorer, extract_math
+from evalray.scorers.mcq import MCQScorer
+from evalray.scorers.number import NumberScorer, extract_number, numbers_equal, parse_number
+from evalray.scorers.registry import SCORERS, build_scorer, scorer_fingerprint
+from evalray.scorers.text import Extraction, normalize_text
+from evalray.scorers.verdict import verdict
+
+__all__ = [
+    "SCORERS",
+    "Answer",
+    "ExactScorer",
+    "Extraction",
+    "IsolationPool",
+    "JudgeCall",
+    "JudgePrompt",
+    "MCQScorer",
+    "MathScorer",
+    "NumberScorer",
+    "Scorer",
+    "ScorerSpec",
+    "build_scorer",
+    "extract_choice",
+    "extract_math",
+    "extract_number",
+    "extract_stated",
+    "normalize_text",
+    "numbers_equal",
+    "parse_number",
+    "scorer_fingerprint",
+    "verdict",
+]
