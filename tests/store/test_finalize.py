@@ -358,6 +358,18 @@ def test_a_full_disk_keeps_the_old_results(driver, file_size_limit, size):
     )
 
 
+def test_a_disk_one_byte_too_small_leaves_no_mixture_of_old_and_new(driver, file_size_limit):
+    driver.execute(num_records=60)
+    grown = (driver.directory / "b_m.jsonl").stat().st_size
+    driver.execute(num_records=6)
+    before = {path: path.read_bytes() for path in driver.directory.glob("b_m.*")}
+    with SweepStore.open(driver.directory) as sweep:
+        run = driver.open(sweep, num_records=60)
+        with file_size_limit(grown - 1), pytest.raises(StoreError, match="b_m"):
+            run.finalize()
+    assert {path: path.read_bytes() for path in driver.directory.glob("b_m.*")} == before
+
+
 def test_many_row_groups_read_as_one(driver, monkeypatch):
     import evalray.store.finalize as finalize
 

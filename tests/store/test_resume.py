@@ -68,6 +68,17 @@ def test_a_failed_request_is_not_done_and_its_last_error_stands(driver):
         assert (row.is_correct, row.score) == (None, None)
 
 
+def test_the_verdict_on_a_failed_request_ends_with_its_retry(driver):
+    with SweepStore.open(driver.directory) as sweep:
+        run = driver.open(sweep, num_records=1, epochs=1)
+        run.append_generation(0, 0, 1, _record(), Generation(error="down"))
+        run.append_score(0, 0, "r0", Score(Outcome.ENGINE_ERROR))
+        run.append_generation(0, 0, 2, _record(), Generation(model_answer="a"))
+        assert run.finalize().outcomes["engine_error"] == 0
+        (row,) = iter_results(run.results_path)
+        assert (row.outcome, row.error) == ("skipped", "not scored yet")
+
+
 def test_a_late_duplicate_is_refused_and_the_first_answer_stands(driver):
     with SweepStore.open(driver.directory) as sweep:
         run = driver.open(sweep, num_records=1, epochs=1)
