@@ -98,7 +98,7 @@ _UNICODE = {
     "\u00b3": "^{3}",
     "\u221a": "sqrt",
 }
-_DELIMITER = re.compile(r"\$|\\[()\[\]]")
+_DELIMITER = re.compile(r"\\?\$|\\[()\[\]]")
 _NAMES = re.compile(
     r"(?<![\\A-Za-z])(pi|theta|alpha|beta|gamma|infinity|inf|oo|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln)(?![A-Za-z])"
 )

@@ -15,6 +15,7 @@ from evalray.scorers.text import (
     normalize_text,
     squeeze_lines,
     window,
+    without_reasoning,
 )
 from evalray.scorers.verdict import shown, unusable_reference, verdict
 from evalray.types import EvalRecord, Score
@@ -67,8 +68,8 @@ class ExactScorer(Scorer):
         if not wanted:
             return unusable_reference(record.reference, "missing_reference")
         metadata = {"reference": shown(references[0])}
+        whole = without_reasoning(answer.text).strip()
         if not answer.truncated:
-            whole = answer.text.strip()
             longest = max(map(len, wanted))
             # Normalising grows a text by far less than this; a longer answer cannot be equal.
             if len(whole) <= 20 * longest + 1_000 and self._normalize(whole) in wanted:
@@ -76,8 +77,8 @@ class ExactScorer(Scorer):
         extraction = NOTHING
         if not self.whole_reply:
             extraction = extract_stated(answer.text, explicit_only=answer.truncated)
-        elif answer.text.strip() and not answer.truncated:
-            extraction = Extraction(window(answer.text).strip(), "whole_reply")
+        elif whole and not answer.truncated:
+            extraction = Extraction(window(whole), "whole_reply")
         return verdict(answer, extraction, lambda value: self._normalize(value) in wanted, metadata)
 
     def _references(self, record: EvalRecord) -> list[str]:

@@ -36,8 +36,23 @@ class Extraction:
 NOTHING = Extraction(None, "none")
 
 
+def without_reasoning(text: str) -> str:
+    """What follows the last ``</think>``; nothing, if a reply opens with ``<think>`` and never closes it.
+
+    Engines remove reasoning before a scorer is asked.  This is for text that did not come through
+    one: a train of thought is never graded as the answer.
+    """
+    if "</think>" in text:
+        return text.rpartition("</think>")[2]
+    return "" if text[:64].lstrip().startswith("<think>") else text
+
+
 def window(text: str) -> str:
-    """The part of ``text`` that rules look at; the tokens at the cut are dropped, never shortened."""
+    """The part of ``text`` that rules look at: no reasoning, and of a long one its two ends.
+
+    The tokens at the cut are dropped, never shortened.
+    """
+    text = without_reasoning(text)
     if len(text) <= 2 * WINDOW_CHARS:
         return text
     head, tail = text[:WINDOW_CHARS], text[-WINDOW_CHARS:]

@@ -154,6 +154,26 @@ def test_exact_keeps_the_sign(record: Any) -> None:
     assert assess(ExactScorer(), record("-5"), "5").outcome is Outcome.INCORRECT
 
 
+@pytest.mark.parametrize(
+    ("scorer", "reference", "right", "wrong"),
+    [
+        (MCQScorer(), "B", "ANSWER: B", "ANSWER: C"),
+        (NumberScorer(), "18", "#### 18", "#### 19"),
+        (ExactScorer(), "Paris", "Paris", "Answer: Rome"),
+        (ExactScorer(whole_reply=True), "Paris", "Paris", "Rome"),
+        (MathScorer(), "5", "\\boxed{5}", "\\boxed{6}"),
+    ],
+)
+def test_a_train_of_thought_is_never_graded(
+    record: Any, scorer: Scorer, reference: str, right: str, wrong: str
+) -> None:
+    gold = record(reference)
+    assert assess(scorer, gold, f"<think>\n{wrong}\n</think>\n\n{right}").outcome is Outcome.CORRECT
+    assert assess(scorer, gold, f"{wrong}\n</think>\n{right}").outcome is Outcome.CORRECT
+    assert assess(scorer, gold, f"<think>\n{right}\n</think>").outcome is Outcome.UNPARSED
+    assert assess(scorer, gold, f"<think>\n{right}\n", "length").outcome is Outcome.TRUNCATED
+
+
 RULE_SCORERS: list[tuple[Scorer, str]] = [
     (MCQScorer(), "B"),
     (NumberScorer(), "18"),
