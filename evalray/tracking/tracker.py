@@ -221,13 +221,17 @@ class MlflowTracker:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    paths = [str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
+    environment = dict(os.environ)
+    if _PACKAGE_PARENT.name not in ("site-packages", "dist-packages"):
+        paths = [str(_PACKAGE_PARENT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return subprocess.Popen(
-        [sys.executable, "-m", "evalray.tracking.worker"],
+        # -P: a file of the user's called like a module of ours must not be imported in its place.
+        [sys.executable, "-P", "-m", "evalray.tracking.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=environment,
         # Ctrl-C in the terminal goes to its foreground group: the driver's, not this one's.
         start_new_session=True,
     )

@@ -14,7 +14,8 @@ from pathlib import Path
 
 _DATABASE = "mlflow.db"
 _ARTIFACTS = "mlartifacts"
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@(?=[^\s])")
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@(?=[^\s])")
+_QUERY_SECRET = re.compile(r"(?i)([?&](?:[a-z_]*password|[a-z_]*token|api_?key|[a-z_]*secret)=)[^&#\s]+")
 _SERVERS = ("http://", "https://", "databricks", "uc:")
 
 
@@ -56,8 +57,8 @@ def is_server(uri: str) -> bool:
 
 
 def mask_uri(text: str) -> str:
-    """The text with ``user:password@`` in any address replaced by ``***@``."""
-    return _CREDENTIALS.sub("***@", text)
+    """The text with ``user:password@`` and ``?password=`` in any address replaced by ``***``."""
+    return _QUERY_SECRET.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
 def ui_command(uri: str, artifacts: Path | None = None, port: int = 5000) -> list[str]:

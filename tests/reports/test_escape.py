@@ -7,7 +7,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalray.reports.escape import csv_cell, markdown, plain
@@ -28,6 +28,7 @@ def test_numbers_and_harmless_text_stay_as_they_are_in_csv(value: object) -> Non
     assert csv_cell(value) == value
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_no_csv_cell_starts_a_formula_whatever_the_text(text: str) -> None:
     out = io.StringIO()
@@ -36,6 +37,7 @@ def test_no_csv_cell_starts_a_formula_whatever_the_text(text: str) -> None:
     assert not row or not row[0].lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_a_markdown_cell_is_one_line_without_tags_or_open_pipes(text: str) -> None:
     cell = markdown(text)
@@ -45,6 +47,7 @@ def test_a_markdown_cell_is_one_line_without_tags_or_open_pipes(text: str) -> No
     assert not re.search(r"(?<!\\)(\\\\)*[|`\[\]*_]", cell)
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_plain_text_can_always_be_written_as_utf8(text: str) -> None:
     assert not set(plain(text).encode().decode()) & set("\x00\x1b\u202e")

@@ -89,6 +89,11 @@ def sqlite_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
+def make_seen() -> Callable[[str], Seen]:
+    return Seen
+
+
+@pytest.fixture
 def seen(sqlite_uri: str) -> Seen:
     return Seen(sqlite_uri)
 
@@ -149,18 +154,13 @@ def seen_on_server(mlflow_server: Server) -> Seen:
     return Seen(mlflow_server.uri)
 
 
-@pytest.fixture
-def make_ui(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
-    """``make_ui(uri)`` serves a store the way ``evalray ui`` does."""
-    from evalray.tracking import ui_command
+@pytest.fixture(scope="module")
+def default_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Server]]:
+    """A default store and its page, served the way ``evalray ui`` does."""
+    from evalray.tracking import resolve_tracking_uri, ui_command
 
-    started: list[Server] = []
-
-    def make(uri: str) -> Server:
-        port = free_port()
-        started.append(Server(ui_command(uri, port=port), f"http://127.0.0.1:{port}", tmp_path / "ui.log"))
-        return started[-1]
-
-    yield make
-    for server in started:
-        server.stop()
+    folder, port = tmp_path_factory.mktemp("results"), free_port()
+    uri = resolve_tracking_uri(folder, environment={})
+    page = Server(ui_command(uri, port=port), f"http://127.0.0.1:{port}", folder / "ui.log")
+    yield uri, page
+    page.stop()

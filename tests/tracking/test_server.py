@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -26,6 +27,15 @@ def fetch(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=30) as reply:
         content: bytes = reply.read()
     return content
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.2)
+    return False
 
 
 def page_artifact(uri: str, run_id: str, path: str) -> bytes:
@@ -88,14 +98,13 @@ def test_a_tracked_sweep_arrives_on_a_server(
     assert seen_on_server.child("tracked").data.metrics["accuracy"] == 1.0
 
 
-def test_a_server_killed_midway_is_said_and_the_next_sync_fills_it(
+def test_a_server_that_hangs_midway_is_said_and_the_next_sync_fills_it(
     make_sweep: MakeSweep, mlflow_server: Any, seen_on_server: Any
 ) -> None:
-    """The server is stopped, not ended, so that it comes back with the half it had."""
     sweep = make_sweep(cells=[("quickstart", "a")])
-    sync_sweep(sweep, uri=mlflow_server.uri, experiment="killed")
+    sync_sweep(sweep, uri=mlflow_server.uri, experiment="hung")
     make_sweep(cells=[("quickstart", "b")])
-    tracker = MlflowTracker(mlflow_server.uri, experiment="killed", interval_seconds=0.0)
+    tracker = MlflowTracker(mlflow_server.uri, experiment="hung", interval_seconds=0.0)
     tracker.sweep_started(sweep)
     os.killpg(mlflow_server.process.pid, signal.SIGSTOP)
     try:
@@ -106,8 +115,8 @@ def test_a_server_killed_midway_is_said_and_the_next_sync_fills_it(
         os.killpg(mlflow_server.process.pid, signal.SIGCONT)
     assert not status.synced
     assert "evalray mlflow sync" in status.message
-    assert sync_sweep(sweep, uri=mlflow_server.uri, experiment="killed").logged == ["quickstart_b"]
-    assert len(seen_on_server.children("killed")) == 2
+    assert sync_sweep(sweep, uri=mlflow_server.uri, experiment="hung").logged == ["quickstart_b"]
+    assert len(seen_on_server.children("hung")) == 2
 
 
 def test_a_dead_server_is_filled_by_a_later_sync_to_a_new_one(
@@ -129,14 +138,35 @@ def test_a_dead_server_is_filled_by_a_later_sync_to_a_new_one(
 
 
 def test_the_page_of_the_default_store_shows_runs_and_artifacts(
-    make_sweep: MakeSweep, make_ui: Callable[[str], Any]
+    make_sweep: MakeSweep, default_store: tuple[str, Any]
 ) -> None:
+    store, page = default_store
     sweep = make_sweep()
     write_reports(sweep)
-    done = sync_sweep(sweep, experiment="ui")
-    store = f"sqlite:///{sweep.parent}/mlflow.db"
-    assert done.uri == store
-    assert (sweep.parent / "mlartifacts").is_dir()
-    page = make_ui(store)
+    done = sync_sweep(sweep, uri=store, experiment="page")
     assert page_artifact(page.uri, done.parent_run_id, "report.md") == (sweep / "report.md").read_bytes()
     assert b"<title>MLflow</title>" in fetch(page.uri + "/")
+
+
+def test_a_server_killed_midway_keeps_its_runs_and_a_later_sync_completes_them(
+    make_sweep: MakeSweep, default_store: tuple[str, Any], make_seen: Callable[[str], Any]
+) -> None:
+    store, server = default_store
+    seen = make_seen(store)
+    sweep = make_sweep()
+    tracker = MlflowTracker(server.uri, experiment="midway", interval_seconds=0.0)
+    tracker.sweep_started(sweep)
+    tracker.run_updated(sweep / "quickstart_smol", {"samples_done": 1})
+    assert wait_until(lambda: any(run.data.metrics for run in seen.runs("midway")))
+    live = {run.info.run_id for run in seen.runs("midway")}
+    server.stop()
+    for done in range(20_000):
+        tracker.run_updated(sweep / "quickstart_smol", {"samples_done": done})
+    status = tracker.close(120.0)
+    assert not status.synced
+    assert "evalray mlflow sync" in status.message
+    assert {run.info.status for run in seen.runs("midway")} == {"RUNNING"}
+    sync_sweep(sweep, uri=store, experiment="midway")
+    assert {run.info.run_id for run in seen.runs("midway")} == live
+    assert {run.info.status for run in seen.runs("midway")} == {"FINISHED"}
+    assert seen.child("midway").data.metrics["accuracy"] == 0.5

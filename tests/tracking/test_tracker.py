@@ -59,6 +59,7 @@ def test_nothing_is_started_before_there_is_progress(make_sweep: MakeSweep, sqli
     assert tracker._process is None
 
 
+@pytest.mark.slow
 def test_a_live_run_shows_its_progress_and_ends_up_to_date(
     make_sweep: MakeSweep, sqlite_uri: str, seen: Any
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_live_run_shows_its_progress_and_ends_up_to_date(
     assert seen.child(experiment).data.metrics["accuracy"] == 0.5
 
 
+@pytest.mark.slow
 def test_a_complete_sweep_that_is_resumed_ends_as_it_was(
     make_sweep: MakeSweep, sqlite_uri: str, seen: Any
 ) -> None:
@@ -159,6 +161,18 @@ def test_a_worker_that_dies_is_said_not_raised(make_sweep: MakeSweep) -> None:
         status = tracker.close(PATIENCE)
     assert not status.synced
     assert "ended early" in status.message
+
+
+def test_a_file_in_the_working_directory_shadows_nothing_of_the_worker(
+    make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (tmp_path / "mlflow.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    tracker = MlflowTracker("http://127.0.0.1:9")
+    tracker.sweep_started(make_sweep())
+    assert "127.0.0.1:9: " in tracker.close(PATIENCE).message
 
 
 DRIVER = """

@@ -43,6 +43,11 @@ def test_a_relative_sqlite_address_is_made_absolute(tmp_path: Path, monkeypatch:
     [
         ("http://user:pa%40ss@host:5000/x", "http://***@host:5000/x"),
         ("postgresql://u:p@db/mlflow and http://t@h", "postgresql://***@db/mlflow and http://***@h"),
+        ("http://user:p@ss@host/x", "http://***@host/x"),
+        (
+            "postgresql://db/mlflow?user=u&password=hunter2&x=1",
+            "postgresql://db/mlflow?user=u&password=***&x=1",
+        ),
         ("http://host/user@example", "http://host/user@example"),
         ("sqlite:////a/b@c.db", "sqlite:////a/b@c.db"),
         ("databricks", "databricks"),
