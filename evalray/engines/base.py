@@ -42,6 +42,8 @@ class Chunk:
     """``time.monotonic()`` of its arrival, where the engine noted it before handing it on."""
     whole: bool = False
     """The reply came in one piece: it says nothing of the time to the first token."""
+    request_params: dict[str, Any] | None = None
+    """Parameters as they were sent, by the server's names; ``not_sent`` lists what the model does not take."""
 
 
 @dataclass(slots=True, frozen=True)

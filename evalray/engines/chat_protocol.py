@@ -15,6 +15,9 @@ from evalray.engines.failures import error_from_body, one_line
 from evalray.errors import RequestError
 from evalray.types import GenerationRequest
 
+_FAILED = ("abort", "error")
+"""Finish reasons by which servers and gateways say that they, not the model, ended the reply."""
+
 # strict=False: raw control characters (NUL included) inside strings are text, not an error.
 _decode = json.JSONDecoder(strict=False).decode
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -65,6 +68,8 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
     Raises :class:`RequestError` for an ``error`` object or for anything that is not the protocol.
     """
     try:
+        if event.get("error"):
+            raise error_from_body(None, event, secret=secret)
         choices = event.get("choices")
         chunk = Chunk()
         useful = False
@@ -82,10 +87,10 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
                     useful = True
             finish = choice.get("finish_reason")
             if finish:
-                chunk.finish_reason = str(finish)
+                chunk.finish_reason = _finish_reason(finish)
                 useful = True
-        elif "error" in event or choices is None:
-            raise error_from_body(None, event, secret=secret)
+        elif choices is None:
+            raise _not_the_protocol(event)
         usage = event.get("usage")
         if usage:
             _add_usage(chunk, usage)
@@ -102,17 +107,17 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
 def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
     """A reply that came in one piece, as its only chunk.  Raises as :func:`parse_chunk` does."""
     try:
+        if reply.get("error"):
+            raise error_from_body(None, reply, secret=secret)
         choices = reply.get("choices")
         if not choices:
-            raise (
-                error_from_body(None, reply, secret=secret) if "error" in reply else _not_the_protocol(reply)
-            )
+            raise _not_the_protocol(reply)
         choice = choices[0]
         message = choice.get("message") or {}
         chunk = Chunk(
             text=_text(message.get("content") or ""),
             reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
-            finish_reason=choice.get("finish_reason"),
+            finish_reason=_finish_reason(choice.get("finish_reason")),
             whole=True,
         )
         if usage := reply.get("usage"):
@@ -122,6 +127,13 @@ def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(reply) from error
     return chunk
+
+
+def _finish_reason(value: Any) -> str | None:
+    """The reason as the server gives it; one that means the server's own failure is an error."""
+    if value in _FAILED:
+        raise RequestError("server_error", f"the server gave the reply up ({value})", retryable=True)
+    return None if value is None else str(value)
 
 
 def _add_usage(chunk: Chunk, usage: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ class OpenAICompatibleEngine(Engine):
         import aiohttp
         import yarl
 
-        self._url = yarl.URL(f"{base_url}/chat/completions")
+        self._url = yarl.URL(_endpoint(base_url, "chat/completions"))
         self._proxy = _proxy_for(base_url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -143,7 +143,7 @@ class OpenAICompatibleEngine(Engine):
             try:
                 async with asyncio.timeout(_PROBE_SECONDS):
                     async with self._session.get(
-                        f"{base_url}/models", proxy=self._proxy, allow_redirects=False
+                        _endpoint(base_url, "models"), proxy=self._proxy, allow_redirects=False
                     ) as response:
                         status, body = response.status, await response.content.read(1 << 20)
                 if status in (401, 403):
@@ -261,6 +261,8 @@ class OpenAICompatibleEngine(Engine):
         error = error_from_body(status, body, secret=self._key, retry_after_seconds=retry_after)
         if error.kind == "auth" and status != 402:
             error.args = (f"{error}; {self._key_message(_without_credentials(str(self._url)), status)}",)
+        elif error.kind == "not_found":
+            error.args = (f"{error}; check base_url (does it lack /v1?) and the model's name",)
         return error
 
     def _adapt(self, error: RequestError) -> bool:
@@ -341,6 +343,12 @@ def _proxy_for(base_url: str) -> str | None:
     if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
         return None
     return urllib.request.getproxies().get(parts.scheme)
+
+
+def _endpoint(base_url: str, name: str) -> str:
+    """``base_url`` with ``name`` added to its path; a query (an API version, say) stays behind it."""
+    parts = urllib.parse.urlsplit(base_url)
+    return urllib.parse.urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
 
 
 def _without_credentials(url: str) -> str:

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, Usage
 from evalray.engines.failures import one_line
@@ -81,6 +82,7 @@ class _Attempt:
         "gaps",
         "last_at",
         "reasoning",
+        "request_params",
         "sent",
         "sent_at",
         "text",
@@ -100,6 +102,7 @@ class _Attempt:
         self.timings: dict[str, float] | None = None
         self.cost_usd: float | None = None
         self.whole = False
+        self.request_params: dict[str, Any] | None = None
         self.first_at: float | None = None
         self.last_at: float | None = None
         self.gaps: GapRecorder | None = None
@@ -131,6 +134,8 @@ class _Attempt:
             self.cost_usd = chunk.cost_usd
         if chunk.whole:
             self.whole = True
+        if chunk.request_params is not None:
+            self.request_params = chunk.request_params
 
 
 async def run_request(
@@ -187,6 +192,7 @@ async def run_request(
         attempts=attempts,
         error=None if error is None else str(error),
         error_kind=None if error is None else error.kind,
+        request_params=attempt.request_params,
     )
 
 

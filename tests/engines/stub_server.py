@@ -75,6 +75,7 @@ class StubServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.connections: set[Any] = set()
+        self.queries: list[str] = []
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -98,6 +99,7 @@ class StubServer:
         self.bodies.append(json.loads(await request.read()))
         self.headers.append(dict(request.headers))
         self.connections.add(request.transport)
+        self.queries.append(request.query_string)
         return await self.script[min(len(self.bodies), len(self.script)) - 1](request)
 
     async def _models(self, request: web.Request) -> web.StreamResponse:

@@ -194,6 +194,30 @@ async def test_a_broken_reply_is_tried_again_and_never_an_answer(
     assert generation.attempts == 3
 
 
+GIVEN_UP = {
+    "a gateway's error beside its choices": {
+        **delta("", "error"),
+        "error": {"code": 502, "message": "upstream"},
+    },
+    "an error as finish reason": delta("", "error"),
+    "an aborted request": delta("", "abort"),
+}
+
+
+@pytest.mark.parametrize("event", GIVEN_UP.values(), ids=GIVEN_UP.keys())
+async def test_a_reply_that_the_server_gave_up_is_no_answer(
+    stub: StubServer, connect: Any, event: Any
+) -> None:
+    stub.script = [stream(sse(delta("ANSWER: 5"), event, "[DONE]"))]
+    generation = await run(await connect())
+    assert (generation.error_kind, generation.attempts) == ("server_error", 3)
+
+
+async def test_a_query_of_the_base_url_stays_behind_the_path(stub: StubServer, connect: Any) -> None:
+    assert (await run(await connect(base_url=f"{stub.url}/?api-version=1"))).error is None
+    assert stub.queries[-1] == "api-version=1"
+
+
 async def test_an_error_within_the_stream_is_classified_by_its_code(stub: StubServer, connect: Any) -> None:
     stub.script = [stream(sse(delta("AN"), {"error": {"code": 429, "message": "slow down"}}))]
     generation = await run(await connect())
