@@ -1,6 +1,8 @@
 """Writes qa2000.jsonl: {"id","question","answer"} x 2,000, seeded."""
 
-import json, random, sys
+import json
+import random
+import sys
 
 n = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 rng = random.Random(7)
