@@ -1,0 +1,241 @@
+"""The engine actor: one replica of a model, in a process of its own.
+
+``N`` worker tasks, one per request in flight, take requests from a small queue that the driver
+keeps filled; what they finish gathers in a buffer that the driver collects.  One call,
+:meth:`EngineActor.exchange`, brings requests in and takes results out, because a Ray call costs
+about a millisecond whatever it carries.  Requests and results travel as plain pickles in ``bytes``,
+which Ray passes on without looking at them.
+
+Calls are numbered in both directions: a call whose reply was lost can be repeated, and neither a
+request nor a result is lost or doubled by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import pickle
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from evalray.engines import Engine, EngineConfig, EngineInfo, RetryPolicy, engine_class, run_request
+from evalray.errors import EngineDied, EngineStartError
+from evalray.types import Generation, GenerationRequest
+
+#: Results in one reply after which there is no waiting for more.
+REPLY_BATCH = 32
+
+
+def find_engine(name: str) -> type[Engine]:
+    """The engine class called ``name``, or at ``module:Class``.
+
+    Raises :class:`~evalray.errors.ConfigError` for an unknown name.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return engine_class(name)
+    found: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+@dataclass(slots=True, frozen=True)
+class ActorFacts:
+    """Where a replica lives."""
+
+    node_id: str
+    pid: int
+
+
+@dataclass(slots=True)
+class Started:
+    """What starting the engine came to: ``info`` or ``error``."""
+
+    info: EngineInfo | None = None
+    limit: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What one exchange takes out.  ``number`` is acknowledged by the next exchange."""
+
+    number: int
+    results: list[tuple[str, Generation]]
+    in_flight: int
+    queued: int
+    fatal: str = ""
+    """Why the engine is gone; empty while it lives."""
+
+
+class EngineActor:
+    """Hosts one engine.  Every method is a coroutine: a plain one would hold up the event loop."""
+
+    def __init__(self, config: EngineConfig, engine_id: str) -> None:
+        self._config = config
+        self._engine_id = engine_id
+        self._node_id = ""
+        self._policy = RetryPolicy.from_config(config)
+        self._engine: Engine | None = None
+        self._queue: deque[tuple[GenerationRequest, float]] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._workers: list[asyncio.Task[None]] = []
+        self._in_flight = 0
+        self._out: list[tuple[str, Generation]] = []
+        self._unacknowledged: Reply | None = None
+        self._replies = 0
+        self._seen_batches: deque[int] = deque(maxlen=64)
+        self._wanted = 1
+        self._hungry_below = 0
+        self._ready = asyncio.Event()
+        self._fatal = ""
+
+    async def where(self) -> ActorFacts:
+        """Answers as soon as the actor runs."""
+        import ray
+
+        self._node_id = ray.get_runtime_context().get_node_id()
+        return ActorFacts(self._node_id, os.getpid())
+
+    async def ping(self) -> int:
+        return len(self._queue) + self._in_flight
+
+    async def start(self, limit: int | None) -> Started:
+        """Load the engine and be ready for ``limit`` requests at once (default: what it reports)."""
+        try:
+            engine = find_engine(self._config.engine)(self._config)
+            self._engine = engine
+            info = await asyncio.wait_for(engine.start(), self._config.start_timeout_seconds)
+        except TimeoutError:
+            await self._close_engine()
+            return Started(error=f"not up within {self._config.start_timeout_seconds:g} s")
+        except EngineStartError as error:
+            await self._close_engine()
+            return Started(error=str(error))
+        except Exception as error:  # noqa: BLE001 -- whatever an SDK raises while it loads
+            await self._close_engine()
+            return Started(error=f"{type(error).__name__}: {error}")
+        number = max(1, limit or self._config.max_concurrency or info.max_concurrency)
+        self._workers = [asyncio.create_task(self._work()) for _ in range(number)]
+        return Started(info, number)
+
+    async def exchange(
+        self,
+        batch_number: int,
+        batch: bytes,
+        acknowledged: int,
+        max_wait_seconds: float,
+        linger_seconds: float,
+        hungry_below: int,
+    ) -> bytes:
+        """Take requests in and finished results out.
+
+        Waits up to ``max_wait_seconds`` for a first result, then lingers a moment for more, unless
+        the queue runs below ``hungry_below``.  Returns a pickled :class:`Reply`.
+        """
+        self._accept(batch_number, batch)
+        lost = self._unacknowledged
+        if lost is not None:
+            if lost.number > acknowledged:
+                return pickle.dumps(lost, 5)
+            self._unacknowledged = None
+        self._hungry_below = hungry_below
+        await self._wait_for_results(1, max_wait_seconds)
+        if self._out and not self._is_hungry():
+            await self._wait_for_results(REPLY_BATCH, linger_seconds)
+        self._replies += 1
+        reply = Reply(self._replies, self._out, self._in_flight, len(self._queue), self._fatal)
+        self._out = []
+        self._unacknowledged = reply
+        return pickle.dumps(reply, 5)
+
+    async def submit(self, batch_number: int, batch: bytes) -> None:
+        """Requests that came up while an exchange is waiting."""
+        self._accept(batch_number, batch)
+
+    async def recall(self) -> list[str]:
+        """Give back what was not begun; returns the request ids."""
+        recalled = [request.request_id for request, _ in self._queue]
+        self._queue.clear()
+        self._ready.set()
+        return recalled
+
+    async def stop(self) -> None:
+        """End the work and close the engine, so that nothing of it outlives the actor."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        await self._close_engine()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _accept(self, number: int, batch: bytes) -> None:
+        if not batch or number in self._seen_batches:
+            return
+        self._seen_batches.append(number)
+        now = time.time()
+        self._queue.extend((request, now) for request in pickle.loads(batch))
+        for _ in range(min(len(self._queue), len(self._idle))):
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _next(self) -> tuple[GenerationRequest, float]:
+        while not self._queue:
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
+        return self._queue.popleft()
+
+    async def _work(self) -> None:
+        engine = self._engine
+        assert engine is not None
+        while not self._fatal:
+            request, queued_at = await self._next()
+            self._in_flight += 1
+            try:
+                generation = await run_request(
+                    engine,
+                    request,
+                    engine_id=self._engine_id,
+                    node_id=self._node_id,
+                    policy=self._policy,
+                    queued_at=queued_at,
+                )
+            except EngineDied as error:
+                self._fatal = str(error) or "the engine died"
+                self._ready.set()
+                return
+            except Exception as error:  # noqa: BLE001 -- a fault of ours must cost one sample, not the replica
+                generation = Generation(
+                    engine_id=self._engine_id,
+                    node_id=self._node_id,
+                    error=f"{type(error).__name__}: {error}",
+                    error_kind="engine",
+                )
+            finally:
+                self._in_flight -= 1
+            self._out.append((request.request_id, generation))
+            if len(self._out) >= self._wanted or self._is_hungry():
+                self._ready.set()
+
+    def _is_hungry(self) -> bool:
+        return bool(self._fatal) or len(self._queue) < self._hungry_below or not self._queue_or_work()
+
+    def _queue_or_work(self) -> bool:
+        return bool(self._queue) or self._in_flight > 0
+
+    async def _wait_for_results(self, number: int, seconds: float) -> None:
+        self._wanted = number
+        self._ready.clear()
+        if len(self._out) >= number or self._fatal:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), seconds)
+
+    async def _close_engine(self) -> None:
+        if self._engine is not None:
+            with contextlib.suppress(Exception):
+                await self._engine.close()

@@ -1,0 +1,35 @@
+"""The runtime's deadlines and limits, in one place.  Every wait of the runtime is bounded by one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class RuntimePolicy:
+    """How long to wait, how often to try again.  All times in seconds."""
+
+    connect_seconds: float = 180.0
+    """For starting or joining Ray."""
+    poll_seconds: float = 5.0
+    """How long an actor holds a call open while nothing is finished."""
+    linger_seconds: float = 0.015
+    """How long finished results wait for company."""
+    hang_seconds: float = 60.0
+    """An actor that is this late with an answer is killed and replaced."""
+    unavailable_seconds: float = 60.0
+    """How long an unreachable actor may take to be alive or dead."""
+    ping_seconds: float = 5.0
+    restarts_without_result: int = 4
+    """A replica that dies this often without finishing anything in between is given up."""
+    restart_backoff_seconds: float = 0.5
+    restart_backoff_cap_seconds: float = 15.0
+    drain_seconds: float = 30.0
+    """For requests in flight once the sweep is asked to stop."""
+    stop_seconds: float = 10.0
+    """For an engine to close itself before its actor is killed."""
+    scoring_workers: int = 2
+    """Isolated scorers at once."""
+    scoring_backlog: int = 256
+    """Answers that wait for an isolated scorer or a judge before generation is held back."""
+    parallel_deployments: int = 4

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_TESTS = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One local Ray for the whole test session, as the runtime itself starts it.
+
+    What runs in this process while it is up uses it instead of starting another.
+    """
+    import asyncio
+
+    from evalray.runtime.cluster import RayCluster
+
+    # Engines and scorers of the tests are found by name in Ray's processes too.
+    old = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_TESTS, old]))
+    cluster = RayCluster()
+    asyncio.run(cluster.connect(180.0))
+    try:
+        yield
+    finally:
+        asyncio.run(cluster.close(30.0))
+        if old is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = old

@@ -1,0 +1,69 @@
+"""An engine that does what the prompt says; found by Ray's processes as ``runtime.scripted_engine:ScriptedEngine``.
+
+Words of the prompt: ``die`` ends the process, ``fatal`` raises EngineDied, ``hang`` blocks the event loop,
+``slow`` takes a while, ``fail`` raises a request error; a file named by ``once=PATH`` makes the word work
+a single time.  Anything else answers ``ANSWER: <last word>``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import ClassVar
+
+from evalray.engines.base import Chunk, Engine, EngineInfo, Usage
+from evalray.errors import EngineDied, EngineStartError, RequestError
+from evalray.types import GenerationRequest
+
+NAME = "runtime.scripted_engine:ScriptedEngine"
+
+
+class ScriptedEngine(Engine):
+    name: ClassVar[str] = NAME
+    default_concurrency: ClassVar[int] = 4
+
+    async def start(self) -> EngineInfo:
+        args = self.config.engine_args
+        if args.get("start") == "fail":
+            raise EngineStartError("told not to start")
+        if args.get("start") == "die":
+            os._exit(1)
+        return EngineInfo(NAME, self.config.model, "1", max_concurrency=self.config.max_concurrency or 4)
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        words = request.messages[-1]["content"].split()
+        if log := self.config.engine_args.get("log"):
+            with Path(log).open("a") as file:
+                file.write(f"{os.getpid()} {request.request_id}\n")
+        await asyncio.sleep(float(self.config.engine_args.get("seconds", 0.0)))
+        if self._applies(words):
+            if "die" in words:
+                os._exit(1)
+            if "fatal" in words:
+                raise EngineDied("told to die")
+            if "hang" in words:
+                time.sleep(3600)
+            if "slow" in words:
+                await asyncio.sleep(30)
+            if "fail" in words:
+                raise RequestError("server_error", f"told to fail, request {request.request_id}")
+        yield Chunk(f"ANSWER: {words[-1]}")
+        yield Chunk(finish_reason="stop", usage=Usage(len(words), 2))
+
+    @staticmethod
+    def _applies(words: list[str]) -> bool:
+        for word in words:
+            if word.startswith("once="):
+                path = Path(word.removeprefix("once="))
+                if path.exists():
+                    return False
+                path.touch()
+        return True
+
+    async def close(self) -> None:
+        if log := self.config.engine_args.get("log"):
+            with Path(log).open("a") as file:
+                file.write(f"{os.getpid()} closed\n")
