@@ -81,8 +81,8 @@ class Display(ABC):
 
     def _look_once(self) -> None:
         try:
-            self._excerpts()
             self.look()
+            self._excerpts()
         except Exception as error:  # noqa: BLE001 - a display must not end a sweep
             if not self._complained:
                 self._complained = True
