@@ -77,7 +77,9 @@ async def test_only_what_is_set_is_sent(stub: StubServer, connect: Any) -> None:
     }
 
 
-async def test_connections_are_used_again(stub: StubServer, connect: Any) -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.02], ids=["at once", "body ends after [DONE]"])
+async def test_connections_are_used_again(stub: StubServer, connect: Any, pause: float) -> None:
+    stub.script = [stream(sse(delta("4"), delta(finish="stop"), "[DONE]"), pause=pause)]
     engine = await connect()
     for _ in range(5):
         await run(engine)
