@@ -12,7 +12,8 @@ Where something goes wrong decides what becomes of it:
   a generation with ``error`` set, outcome ``engine_error``, never text for a scorer.
 * **A whole engine** -- :class:`EngineDied`: the replica is replaced and what it had in flight is
   queued again.
-* **One score** -- whatever a scorer raises becomes ``scorer_error`` on that sample.
+* **One score** -- whatever a scorer raises becomes ``scorer_error`` on that sample; a judge that
+  could not be asked is :class:`JudgeError`, outcome ``judge_error``, never text for a scorer.
 * **The run directory** -- :class:`StoreError` (disk full, not writable, locked): the sweep stops;
   what is journaled stays.
 * **The tracker** -- :class:`TrackingError`: reported, never fatal.
@@ -109,6 +110,10 @@ class RequestError(EvalRayError):
         self.kind: ErrorKind = kind
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
+
+
+class JudgeError(EvalRayError):
+    """A judge could not be asked: none is configured, or its call failed after its retries."""
 
 
 class StoreError(EvalRayError):
