@@ -1,0 +1,305 @@
+"""One cell of the matrix while it runs: its data, what is still to do, and its journal.
+
+Everything happens in the driver's event loop, but for :meth:`Cell.prepare` and :meth:`Cell.finalize`,
+which block and are run in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+from evalray.datasets import DatasetProvider, open_dataset
+from evalray.engines.base import EngineConfig, EngineInfo
+from evalray.errors import DatasetError
+from evalray.plan import PlannedRun
+from evalray.prompts import fewshot_messages, prompt_hash
+from evalray.runtime.actor import find_engine
+from evalray.runtime.prefetch import Pending, Prefetched
+from evalray.runtime.progress import RunProgress
+from evalray.runtime.queue import WorkItem
+from evalray.runtime.result import RunOutcome, RunStatus
+from evalray.runtime.scoring import RunScorer
+from evalray.store import RunStore, SweepStore, run_fingerprint
+from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
+
+_STATES: dict[str, RunStatus] = {"complete": "complete", "partial": "partial", "failed": "failed"}
+#: Directories are chosen by name, one run at a time.
+_opening = threading.Lock()
+
+
+class Cell:
+    """See the module.  ``outcome`` is there once the cell has ended."""
+
+    def __init__(self, planned: PlannedRun, engine: EngineConfig, scorer: RunScorer, number: int) -> None:
+        self.planned = planned
+        self.config = planned.config
+        self.scorer = scorer
+        self.progress = RunProgress(self.config.benchmark, self.config.model)
+        self.outcome: RunOutcome | None = None
+        self.in_flight = 0
+        self.scoring = 0
+        """Answers that are generated and not yet scored."""
+        self.rescoring = False
+        self.finishing = False
+        self.error = ""
+        """Why its data ended early, if it did."""
+        self._engine = engine
+        self._number = number
+        self._provider: DatasetProvider | None = None
+        self._store: RunStore | None = None
+        self._pending: Iterator[Pending] | None = None
+        self._prefetched: Prefetched | None = None
+        self._remaining = 0
+        self._head: tuple[dict[str, str], ...] = ()
+        self._sampling = self.config.sampling
+
+    # -- before -----------------------------------------------------------------------------
+
+    def prepare(self, sweep: SweepStore) -> None:
+        """Load the data and open the journal.  Blocks.
+
+        Raises :class:`DatasetError`, :class:`ConfigError` or :class:`StoreError`.
+        """
+        config, benchmark = self.config, self.planned.benchmark
+        assert benchmark is not None
+        self.progress.state = "loading"
+        provider = open_dataset(benchmark, config)
+        provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
+        head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+        self._head = (*head, *fewshot_messages(benchmark, config.num_fewshot))
+        engine_class = find_engine(self._engine.engine)
+        neutral = engine_class.answer_neutral_args
+        digest = provider.digest()
+        fingerprint = run_fingerprint(
+            config,
+            engine=self._engine.engine,
+            engine_args={k: v for k, v in self._engine.engine_args.items() if k not in neutral},
+            prompt_hash=prompt_hash(benchmark, config),
+            data_digest=digest,
+        )
+        info = {
+            "engine": self._engine.engine,
+            "category": benchmark.category,
+            "data": config.data or benchmark.data_path,
+            "data_digest": digest,
+            "bad_rows": provider.bad_row_count,
+            "warnings": self._warnings(provider),
+        }
+        with _opening:
+            store = sweep.open_run(
+                config,
+                fingerprint=fingerprint,
+                scorer_fingerprint=self.scorer.fingerprint,
+                num_records=provider.size(),
+                info=info,
+            )
+        self._provider, self._store = provider, store
+        records, epochs = provider.size(), config.epochs
+        self._remaining = sum(
+            not store.generation_done(position, epoch)
+            for epoch in range(epochs)
+            for position in range(records)
+        )
+        self.progress.planned = records * epochs
+        self.progress.outcomes = store.resumed_outcomes()
+        self.progress.resumed = self.progress.done
+        self._pending = self._iterate(provider, store) if self._remaining else None
+
+    def start_prefetch(self, wake: Callable[[], None]) -> None:
+        """For streamed data: read ahead from now on."""
+        benchmark = self.planned.benchmark
+        if benchmark is not None and benchmark.streaming and self._pending is not None and self._remaining:
+            self._prefetched = Prefetched(self._pending, wake)
+
+    def began(self, info: EngineInfo) -> None:
+        """The engine is up; what it says of itself goes into ``run.json``."""
+        store = self.store
+        store.manifest.info |= {"engine_version": info.version, "engine_details": asdict(info)}
+        store.manifest.write(store.files.manifest)
+
+    @property
+    def store(self) -> RunStore:
+        assert self._store is not None
+        return self._store
+
+    @property
+    def prepared(self) -> bool:
+        return self._store is not None
+
+    # -- work to hand out -------------------------------------------------------------------
+
+    @property
+    def exhausted(self) -> bool:
+        return self._pending is None
+
+    @property
+    def remaining(self) -> int | None:
+        return None if self._prefetched is not None else self._remaining
+
+    def take(self, limit: int) -> list[WorkItem]:
+        """The next requests, within the run's own ``concurrency``."""
+        cap = self.config.concurrency
+        if cap is not None:
+            limit = min(limit, cap - self.in_flight)
+        items: list[WorkItem] = []
+        while len(items) < limit and (pending := self._next()) is not None:
+            items.append(self._item(pending))
+        if items and self.progress.first_request_at is None:
+            self.store.begin_stretch()
+            self.progress.state = "running"
+            self.progress.first_request_at = time.monotonic()
+            self.progress.first_prompt = items[0].request.messages[-1]["content"]
+        self.in_flight += len(items)
+        return items
+
+    def _next(self) -> Pending | None:
+        if self._pending is None:
+            return None
+        try:
+            found = self._prefetched.next() if self._prefetched else next(self._pending, None)
+        except DatasetError as error:
+            self.error = str(error)
+            self._end_of_data()
+            return None
+        if found is None:
+            if self._prefetched is None or self._prefetched.ended:
+                self._end_of_data()
+            return None
+        self._remaining -= 1
+        if self._prefetched is None and self._remaining <= 0:
+            self._end_of_data()
+        return found
+
+    def _end_of_data(self) -> None:
+        self._pending = None
+        self._remaining = 0
+
+    def _item(self, pending: Pending) -> WorkItem:
+        position, epoch, record = pending
+        messages = (*self._head, {"role": "user", "content": record.problem})
+        request = GenerationRequest(
+            f"{self._number}:{position}:{epoch}", messages, self._sampling, self._engine.timeout_seconds
+        )
+        return WorkItem(request, (self, position, epoch, record))
+
+    def _iterate(self, provider: DatasetProvider, store: RunStore) -> Iterator[Pending]:
+        """Epoch by epoch, so that a run that is stopped has whole ones."""
+        for epoch in range(self.config.epochs):
+
+            def is_done(position: int, epoch: int = epoch) -> bool:
+                return store.generation_done(position, epoch)
+
+            for position, record in provider.iter_pending(is_done):
+                yield position, epoch, record
+
+    # -- results ----------------------------------------------------------------------------
+
+    def add_generation(self, item: WorkItem, generation: Generation) -> bool:
+        """Journal it; whether it is to be scored."""
+        _, position, epoch, record = item.tag
+        self.in_flight -= 1
+        progress = self.progress
+        progress.generated += 1
+        progress.last_result_at = time.monotonic()
+        if not self.store.append_generation(position, epoch, item.dispatches, record, generation):
+            return False
+        if generation.error is not None:
+            progress.outcomes[Outcome.ENGINE_ERROR] += 1
+            return False
+        if progress.first_answer is None:
+            progress.first_answer = generation.raw_text
+        progress.output_tokens += generation.completion_tokens or 0
+        self.scoring += 1
+        return True
+
+    def add_score(self, position: int, epoch: int, record: EvalRecord, score: Score) -> None:
+        self.scoring -= 1
+        if self.store.append_score(position, epoch, record.record_id, score):
+            self.progress.outcomes[score.outcome] += 1
+
+    @property
+    def worked_off(self) -> bool:
+        """Nothing to hand out, in flight or to score."""
+        return self.exhausted and not (self.in_flight or self.scoring or self.rescoring)
+
+    # -- after ------------------------------------------------------------------------------
+
+    def finalize(self, reason: str) -> RunSummary:
+        """Write skipped samples (with ``reason``), rows and summary.  Blocks; ends the cell's store."""
+        store, provider = self.store, self._provider
+        assert provider is not None
+        if self._prefetched is not None:
+            self._prefetched.close()
+        store.end_stretch()
+        manifest = store.manifest
+        manifest.num_records = provider.size()
+        manifest.info |= {"bad_rows": provider.bad_row_count, "warnings": self._warnings(provider)}
+        manifest.write(store.files.manifest)
+        store.write_skipped(self._skipped(reason))
+        summary = store.finalize()
+        store.close()
+        return summary
+
+    def _skipped(self, reason: str) -> Iterator[tuple[int, int, EvalRecord, str]]:
+        # What is left of a stream would have to be downloaded to be named: it is counted only.
+        if not reason or self._prefetched is not None or self._provider is None:
+            return
+        # Data that can no longer be read ends the list of names, not the summary.
+        with contextlib.suppress(DatasetError):
+            for position, epoch, record in self._iterate(self._provider, self.store):
+                yield position, epoch, record, reason
+
+    def _warnings(self, provider: DatasetProvider) -> list[str]:
+        bad = [f"bad row left out: {row.where}: {row.reason}" for row in provider.bad_rows[:5]]
+        return [*provider.warnings, *bad]
+
+    def end(self, status: RunStatus, reason: str = "", summary: RunSummary | None = None) -> None:
+        """The cell's last word."""
+        store = self._store
+        self.outcome = RunOutcome(
+            self.config.benchmark,
+            self.config.model,
+            status,
+            store.results_path if store and summary else None,
+            store.summary_path if store and summary else None,
+            summary,
+            reason,
+        )
+        self.progress.message = reason
+        self.progress.state = "skipped" if status == "unsupported" else status
+        if summary is not None:
+            self.progress.outcomes.update(
+                {Outcome.SKIPPED: summary.outcomes.get("skipped", 0)}
+                if summary.outcomes.get("skipped")
+                else {}
+            )
+
+    def end_with(self, summary: RunSummary, status: RunStatus | None, reason: str) -> None:
+        """End with a summary; its own status unless another is given."""
+        own = _STATES.get(summary.status, "partial")
+        if own == "failed" and not reason:
+            reason = _why_failed(summary, self.config.max_error_rate)
+        self.end(status or own, reason, summary)
+
+    def metrics(self) -> dict[str, float | int | None]:
+        """For the tracker; the first is what the others are drawn over."""
+        progress = self.progress
+        return {
+            "samples_done": progress.done,
+            "accuracy": progress.accuracy,
+            "errors": progress.errors,
+            "samples_per_second": progress.samples_per_second,
+            "output_tokens_per_second": progress.tokens_per_second,
+        }
+
+
+def _why_failed(summary: RunSummary, max_error_rate: float) -> str:
+    if not summary.planned_samples:
+        return "there was nothing to do"
+    if not summary.scored_samples:
+        return f"none of {summary.total_samples} samples could be scored"
+    return f"{summary.errors} of {summary.total_samples} samples failed, more than {max_error_rate:.0%}"

@@ -1,0 +1,369 @@
+"""One deployment from its data to its summaries: all runs of a model through one pool of engines.
+
+The runs are one continuous stream, lowest first, so that the stragglers of one never leave an
+engine idle while the next waits.  A run is finalized as soon as *it* is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evalray.engines.base import EngineConfig, EngineInfo
+from evalray.errors import ConfigError, DatasetError, EngineDied, EngineStartError, PlacementError, StoreError
+from evalray.plan import Deployment
+from evalray.runtime.admission import Claim
+from evalray.runtime.breaker import CircuitBreaker
+from evalray.runtime.cell import Cell
+from evalray.runtime.placement import Need
+from evalray.runtime.policy import RuntimePolicy
+from evalray.runtime.pool import EnginePool
+from evalray.runtime.progress import SweepProgress
+from evalray.runtime.queue import WorkItem
+from evalray.runtime.replica import PoolSpec
+from evalray.runtime.result import RunStatus
+from evalray.runtime.scoring import RunScorer, ScoringDesk, ScoringTask, answer_of
+from evalray.runtime.tracker import Tracker
+from evalray.store import SweepStore
+from evalray.types import Generation
+
+INTERRUPTED = "interrupted; the same command continues"
+_RESCORE_FLUSH = 64
+_SCORING_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all deployments of a sweep share."""
+
+    store: SweepStore
+    progress: SweepProgress
+    policy: RuntimePolicy
+    tracker: Tracker | None
+    say: Callable[[str], None]
+    place: Callable[[Claim], Awaitable[int]]
+    """Waits for Ray; how many replicas of a claim fit.  Raises :class:`PlacementError`."""
+    admit: Callable[[Claim], AbstractAsyncContextManager[None]]
+    placement_seconds: float
+    copy_results_to: Path | None = None
+
+
+class DeploymentRun:
+    """See the module.  :meth:`run` never raises for what a cell or an engine does: cells say how they ended."""
+
+    def __init__(
+        self, deployment: Deployment, scorers: list[RunScorer], around: Surroundings, number: int
+    ) -> None:
+        self.deployment = deployment
+        self.cells = [
+            Cell(planned, deployment.engine_config, scorer, index)
+            for index, (planned, scorer) in enumerate(zip(deployment.runs, scorers, strict=True))
+        ]
+        self.tripped = False
+        """The circuit breaker opened."""
+        self.pool: EnginePool | None = None
+        self._around = around
+        self._number = number
+        self._breaker = CircuitBreaker(min(c.config.breaker_errors for c in self.cells))
+        self._desk = ScoringDesk(around.policy)
+        self._stopped = ""
+        self._waiting: asyncio.Task[Any] | None = None
+        self._finishing: list[asyncio.Task[None]] = []
+        self._failed: BaseException | None = None
+        self._settled = asyncio.Event()
+
+    def stop(self, reason: str) -> None:
+        """Hand out nothing more and come to an end."""
+        self._stopped = self._stopped or reason
+        if self.pool is not None:
+            self.pool.stop()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def run(self) -> None:
+        """Raises :class:`StoreError` only."""
+        try:
+            await self._prepare()
+            status: RunStatus | None = None
+            reason = ""
+            for cell in self._open_cells():
+                cell.rescoring = True  # before anything may take the cell for worked off
+            rescoring = [asyncio.create_task(self._rescore(cell)) for cell in self._open_cells()]
+            try:
+                if not self._stopped:
+                    await self._generate()
+                await self._let_scoring_end(rescoring)
+            except (EngineStartError, PlacementError, EngineDied) as error:
+                await self._let_scoring_end(rescoring)
+                status, reason = "failed", f"{self.deployment.model}: {error}"
+                self._around.say(reason)
+            finally:
+                for task in rescoring:
+                    task.cancel()
+            if self._stopped:
+                status, reason = "partial", self._stopped
+            await self._end_all(status, reason)
+        finally:
+            await self._desk.close()
+
+    # -- before -----------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        for cell in self.cells:
+            if self._stopped:
+                return
+            name = f"{cell.config.benchmark} on {cell.config.model}"
+            try:
+                await asyncio.to_thread(cell.prepare, self._around.store)
+            except DatasetError as error:
+                cell.end("skipped" if error.gated else "failed", str(error))
+                self._around.say(f"{name}: {error}")
+            except (ConfigError, StoreError) as error:
+                cell.end("failed", str(error))
+                self._around.say(f"{name}: {error}")
+            else:
+                cell.progress.state = "waiting"
+
+    def _open_cells(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.outcome is None and cell.prepared]
+
+    async def _generate(self) -> None:
+        """Bring the engines up and work everything off.
+
+        Raises :class:`PlacementError`, :class:`EngineStartError`, :class:`EngineDied`, :class:`StoreError`.
+        """
+        open_cells = self._open_cells()
+        for cell in open_cells:
+            self._check(cell)
+        if not any(not cell.exhausted for cell in open_cells):
+            return
+        deployment, around = self.deployment, self._around
+        need = Need(deployment.cpus_per_replica, float(deployment.gpus_per_replica))
+        claim = Claim(need, deployment.replicas, deployment.exclusive)
+        replicas = await self._or_stop(around.place(claim))
+        if replicas is None:
+            return
+        admitted = around.admit(Claim(need, replicas, deployment.exclusive))
+        if await self._or_stop(admitted.__aenter__(), or_value=True) is None:
+            return
+        try:
+            if not self._stopped:
+                await self._serve(need, replicas)
+        finally:
+            await admitted.__aexit__(None, None, None)
+
+    async def _or_stop(self, awaitable: Awaitable[Any], or_value: Any = None) -> Any:
+        """The result (``or_value`` for ``None``), or ``None`` once the deployment is stopped."""
+        self._waiting = asyncio.ensure_future(awaitable)
+        try:
+            if self._stopped:
+                self._waiting.cancel()
+            result = await self._waiting
+            return or_value if result is None else result
+        except asyncio.CancelledError:
+            if self._stopped:
+                return None
+            raise
+        finally:
+            self._waiting = None
+
+    async def _serve(self, need: Need, replicas: int) -> None:
+        deployment, around = self.deployment, self._around
+        config = self._engine_config(replicas)
+        spec = PoolSpec(
+            deployment.model, config, need, replicas, deployment.in_flight, around.placement_seconds
+        )
+        pool = self.pool = EnginePool(
+            spec, self, self._take_results, policy=around.policy, on_ready=self._engine_ready, say=around.say
+        )
+        around.progress.replicas.extend(pool.progress)
+        around.progress.phase = f"starting {deployment.model}"
+        loop = asyncio.get_running_loop()
+        for cell in self._open_cells():
+            cell.start_prefetch(lambda: _ignore(loop.call_soon_threadsafe(pool.wake)))
+        await pool.run()
+
+    def _engine_config(self, replicas: int) -> EngineConfig:
+        config = self.deployment.engine_config
+        if config.path and Path(config.path).exists():
+            # An actor has a working directory of its own.
+            config = replace(config, path=str(Path(config.path).absolute()))
+        if self.deployment.exclusive and config.num_threads is None and replicas > 1:
+            config = replace(config, num_threads=max(1, (os.cpu_count() or 1) // replicas))
+        return config
+
+    def _engine_ready(self, info: EngineInfo) -> None:
+        self._around.progress.phase = "running"
+        for cell in self._open_cells():
+            if not cell.finishing:
+                cell.began(info)
+
+    # -- the source of the pool's work --------------------------------------------------------
+
+    def take(self, limit: int) -> list[WorkItem]:
+        items: list[WorkItem] = []
+        for cell in self.cells:
+            if cell.outcome is None and cell.prepared and not cell.exhausted:
+                items += cell.take(limit - len(items))
+                self._check(cell)
+                if len(items) >= limit:
+                    break
+        return items
+
+    def remaining(self) -> int | None:
+        total = 0
+        for cell in self._open_cells():
+            count = cell.remaining
+            if count is None:
+                return None
+            total += count
+        return total
+
+    def exhausted(self) -> bool:
+        return all(cell.exhausted for cell in self._open_cells())
+
+    # -- results ----------------------------------------------------------------------------
+
+    async def _take_results(self, finished: list[tuple[WorkItem, Generation]]) -> None:
+        if self._failed is not None:
+            raise self._failed
+        touched: dict[Cell, None] = {}
+        for item, generation in finished:
+            cell: Cell = item.tag[0]
+            touched[cell] = None
+            to_score = cell.add_generation(item, generation)
+            self._count_failures(generation)
+            if to_score:
+                await self._desk.score(self._scoring_task(cell, item, generation))
+        for cell in touched:
+            cell.store.flush()
+            self._check(cell)
+
+    def _scoring_task(self, cell: Cell, item: WorkItem, generation: Generation) -> ScoringTask:
+        _, position, epoch, record = item.tag
+        return ScoringTask(
+            cell.scorer,
+            record,
+            answer_of(generation),
+            lambda score: self._scored(cell, position, epoch, record, score),
+        )
+
+    def _scored(self, cell: Cell, position: int, epoch: int, record: Any, score: Any) -> None:
+        try:
+            cell.add_score(position, epoch, record, score)
+            if cell.scorer.scorer.isolated:
+                cell.store.flush()
+        except StoreError as error:
+            self._fail(error)
+            return
+        self._check(cell)
+
+    def _count_failures(self, generation: Generation) -> None:
+        if generation.error is None:
+            self._breaker.success()
+        elif self._breaker.failure(generation.error_kind or "engine", generation.error) and not self.tripped:
+            self.tripped = True
+            reason = f"circuit breaker: {self._breaker.reason}; the same command continues"
+            self._around.say(f"{self.deployment.model}: {reason}")
+            self.stop(reason)
+
+    async def _rescore(self, cell: Cell) -> None:
+        """Score what was generated before and has no verdict, under this scorer, yet."""
+        try:
+            for number, (position, epoch, record, generation) in enumerate(cell.store.unscored(), 1):
+                if self._stopped:
+                    return
+                cell.store.begin_stretch()
+                cell.scoring += 1
+
+                def done(
+                    score: Any, position: int = position, epoch: int = epoch, record: Any = record
+                ) -> None:
+                    self._scored(cell, position, epoch, record, score)
+
+                await self._desk.score(ScoringTask(cell.scorer, record, answer_of(generation), done))
+                if number % _RESCORE_FLUSH == 0:
+                    cell.store.flush()
+                    await asyncio.sleep(0)
+        finally:
+            cell.rescoring = False
+            self._check(cell)
+
+    async def _let_scoring_end(self, rescoring: list[asyncio.Task[None]]) -> None:
+        """Wait for verdicts under way; what takes too long after a stop is scored on resume."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _SCORING_SECONDS if self._stopped else None
+        while any(not t.done() for t in rescoring) or any(c.scoring for c in self._open_cells()):
+            if self._failed is not None:
+                raise self._failed
+            if deadline is None and self._stopped:
+                deadline = loop.time() + _SCORING_SECONDS
+            if deadline is not None and loop.time() > deadline:
+                return
+            await asyncio.sleep(0.05)
+        for task in rescoring:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        if self._failed is not None:
+            raise self._failed
+
+    # -- ends -------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """A journal cannot be written: everything stops."""
+        self._failed = self._failed or error
+        self.stop(str(error))
+
+    def _check(self, cell: Cell) -> None:
+        """Finalize a cell that is worked off, beside the others' work."""
+        if cell.worked_off and not cell.finishing and not self._stopped and self._failed is None:
+            cell.finishing = True
+            self._finishing.append(asyncio.create_task(self._finish(cell, None, cell.error)))
+
+    async def _end_all(self, status: RunStatus | None, reason: str) -> None:
+        for cell in self.cells:
+            if cell.finishing or cell.outcome is not None:
+                continue
+            if cell.prepared:
+                cell.finishing = True
+                self._finishing.append(asyncio.create_task(self._finish(cell, status, reason)))
+            else:
+                cell.end("skipped" if self._stopped else "failed", reason or self._stopped)
+        await asyncio.gather(*self._finishing)
+
+    async def _finish(self, cell: Cell, status: RunStatus | None, reason: str) -> None:
+        cell.progress.state = "finalizing"
+        if cell.error:
+            status, reason = "failed", cell.error
+        summary = await asyncio.to_thread(cell.finalize, reason)
+        if status == "partial" and not summary.outcomes.get("skipped"):
+            status, reason = None, ""  # it was complete when the stop came
+        cell.end_with(summary, status, reason)
+        around = self._around
+        if around.tracker is not None:
+            around.tracker.run_finished(cell.store.directory, summary)
+        if around.copy_results_to is not None:
+            await asyncio.to_thread(_copy_rows, cell.store.results_path, around.copy_results_to, around.say)
+
+
+def _ignore(_: object) -> None:
+    """For callbacks that must return nothing."""
+
+
+def _copy_rows(source: Path, target: Path, say: Callable[[str], None]) -> None:
+    """``-o``: the rows once more, where the user asked for them."""
+    import shutil
+
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, beside)
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        say(f"the rows were not copied to {target}: {error.strerror or error}; they are in {source}")

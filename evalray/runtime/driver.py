@@ -1,0 +1,283 @@
+"""The sweep: deployments in the order of the plan, side by side where resources allow.
+
+Blocking from outside, one event loop inside.  Ray starts in its thread while the first data loads.
+Whatever happens, what is journaled stays, and the result says how every cell ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from evalray.errors import ConfigError, PlacementError, Problem, StoreError
+from evalray.plan import Deployment, Plan
+from evalray.runtime.admission import Admission, Claim
+from evalray.runtime.cluster import RayCluster
+from evalray.runtime.deployment import INTERRUPTED, DeploymentRun, Surroundings
+from evalray.runtime.placement import describe_missing, fitting_replicas
+from evalray.runtime.policy import RuntimePolicy
+from evalray.runtime.progress import RunProgress, SweepProgress
+from evalray.runtime.result import (
+    EXIT_BREAKER,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_SKIPPED,
+    RunOutcome,
+    SweepResult,
+)
+from evalray.runtime.scoring import RunScorer
+from evalray.runtime.stop import stop_signals
+from evalray.runtime.sweep_info import sweep_info
+from evalray.runtime.tracker import Tracker
+from evalray.scorers import ScorerSpec, build_scorer, scorer_fingerprint
+from evalray.store import SweepStore
+
+_TRACK_SECONDS = 10.0
+
+
+def run_sweep(
+    plan: Plan,
+    *,
+    fresh: bool = False,
+    progress: SweepProgress | None = None,
+    on_message: Callable[[str], None] | None = None,
+    tracker: Tracker | None = None,
+    policy: RuntimePolicy | None = None,
+) -> SweepResult:
+    """Run a plan to its end, or continue it; blocks.
+
+    ``progress`` is kept up to date; ``on_message`` gets one line at a time.  In the main thread
+    SIGINT and SIGTERM stop the sweep: once in order (exit code 130), twice now.
+
+    Raises :class:`ConfigError` for a scorer that cannot be built, :class:`StoreError` where the
+    sweep directory cannot be used.  Everything later is in the result.
+    """
+    scorers = _build_scorers(plan)
+    with SweepStore.open(plan.directory, fresh=fresh) as store:
+        sweep = _Sweep(
+            plan, scorers, store, progress or SweepProgress(), on_message, tracker, policy or RuntimePolicy()
+        )
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(sweep.run())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _build_scorers(plan: Plan) -> list[list[RunScorer]]:
+    """For every run of every deployment, before anything costs anything."""
+    problems: list[Problem] = []
+    built: list[list[RunScorer]] = []
+    for deployment in plan.deployments:
+        of_deployment = []
+        for planned in deployment.runs:
+            config, benchmark = planned.config, planned.benchmark
+            name = config.scorer or (benchmark.scorer if benchmark else "")
+            args = config.scorer_args
+            try:
+                scorer = build_scorer(name, args)
+            except ConfigError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+                continue
+            of_deployment.append(RunScorer(scorer, ScorerSpec(name, args), scorer_fingerprint(scorer, args)))
+        built.append(of_deployment)
+    if problems:
+        raise ConfigError(problems)
+    return built
+
+
+class _Sweep:
+    def __init__(
+        self,
+        plan: Plan,
+        scorers: list[list[RunScorer]],
+        store: SweepStore,
+        progress: SweepProgress,
+        on_message: Callable[[str], None] | None,
+        tracker: Tracker | None,
+        policy: RuntimePolicy,
+    ) -> None:
+        self.plan = plan
+        self.store = store
+        self.progress = progress
+        self.policy = policy
+        self.tracker = tracker
+        self.say = on_message or (lambda line: None)
+        self.interrupted = False
+        self.errors: list[str] = []
+        self._cluster = RayCluster(plan.address)
+        self._connecting: asyncio.Task[Admission] | None = None
+        self._scorers = scorers
+        self._runs: list[DeploymentRun] = []
+
+    async def run(self) -> SweepResult:
+        loop = asyncio.get_running_loop()
+        around = Surroundings(
+            store=self.store,
+            progress=self.progress,
+            policy=self.policy,
+            tracker=self.tracker,
+            say=self.say,
+            place=self._place,
+            admit=lambda claim: self._admission().admit(claim),
+            placement_seconds=self.plan.placement_timeout_seconds,
+            copy_results_to=self.plan.copy_results_to,
+        )
+        self._runs = [
+            DeploymentRun(deployment, scorers, around, number)
+            for number, (deployment, scorers) in enumerate(
+                zip(self.plan.deployments, self._scorers, strict=True)
+            )
+        ]
+        self.progress.sweep_id = self.plan.sweep_id
+        self.progress.runs = [cell.progress for run in self._runs for cell in run.cells]
+        self.progress.runs += [
+            RunProgress(p.config.benchmark, p.config.model, state="skipped", message=p.reason)
+            for p in self.plan.skipped
+        ]
+
+        def stop_soon() -> None:
+            loop.call_soon_threadsafe(self._stop)
+
+        with stop_signals(stop_soon, self._kill):
+            try:
+                await self._run_deployments()
+            finally:
+                self.progress.phase = "closing"
+                if self._connecting is not None:
+                    self._connecting.cancel()
+                    await asyncio.gather(self._connecting, return_exceptions=True)
+                await self._cluster.close()
+        return self._result()
+
+    async def _run_deployments(self) -> None:
+        await asyncio.to_thread(lambda: self.store.write_sweep(sweep_info(self.plan)))
+        if self.tracker is not None:
+            self.tracker.sweep_started(self.store.directory)
+        if self._runs and not self.store.resumed:
+            self._connect()  # a sweep that is continued may have nothing left that needs it
+        self.progress.phase = "starting Ray and loading data"
+        # One more than run at once: the next has its data ready when its turn comes.
+        window = asyncio.Semaphore(self.policy.parallel_deployments + 1)
+        tracking = asyncio.create_task(self._track())
+        tasks = [asyncio.create_task(self._run_one(run, window)) for run in self._runs]
+        try:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            tracking.cancel()
+        for result in results:
+            if isinstance(result, StoreError):
+                if str(result) not in self.errors:
+                    self.errors.append(str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _run_one(self, run: DeploymentRun, window: asyncio.Semaphore) -> None:
+        async with window:
+            try:
+                await run.run()
+            except StoreError as error:
+                for other in self._runs:
+                    other.stop(f"stopped: {error}")
+                raise
+
+    # -- Ray --------------------------------------------------------------------------------
+
+    def _connect(self) -> asyncio.Task[Admission]:
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._open_cluster())
+        return self._connecting
+
+    async def _open_cluster(self) -> Admission:
+        await self._cluster.connect(self.policy.connect_seconds)
+        nodes = await asyncio.to_thread(self._cluster.nodes)
+        return Admission(nodes, self.policy.parallel_deployments)
+
+    async def _place(self, claim: Claim) -> int:
+        await asyncio.shield(self._connect())
+        nodes = await asyncio.to_thread(self._cluster.nodes)
+        fitting = fitting_replicas(claim.need, nodes)
+        if self._cluster.elastic:
+            return claim.replicas
+        if not fitting:
+            raise PlacementError(describe_missing(claim.need, nodes, {}))
+        if fitting < claim.replicas:
+            self.say(f"{fitting} of {claim.replicas} replicas fit: each needs {claim.need}")
+        return min(fitting, claim.replicas)
+
+    def _admission(self) -> Admission:
+        return self._connect().result()
+
+    # -- stopping ---------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        self.interrupted = True
+        self.progress.stopping = True
+        self.say(
+            f"stopping: waiting up to {self.policy.drain_seconds:g} s for requests in flight; once more stops now"
+        )
+        for run in self._runs:
+            run.stop(INTERRUPTED)
+
+    def _kill(self) -> None:
+        for run in self._runs:
+            if run.pool is not None:
+                run.pool.kill()
+
+    async def _track(self) -> None:
+        while self.tracker is not None:
+            await asyncio.sleep(_TRACK_SECONDS)
+            for run in self._runs:
+                for cell in run.cells:
+                    if cell.progress.state == "running":
+                        self.tracker.run_updated(cell.store.directory, cell.metrics())
+
+    # -- the result -------------------------------------------------------------------------
+
+    def _result(self) -> SweepResult:
+        outcomes = [
+            self._outcome(cell.outcome, run.deployment, index)
+            for run in self._runs
+            for index, cell in enumerate(run.cells)
+        ]
+        outcomes += [
+            RunOutcome(p.config.benchmark, p.config.model, "unsupported", reason=p.reason)
+            for p in self.plan.skipped
+        ]
+        errors = [*self.errors]
+        errors += [
+            f"{o.benchmark} on {o.model}: {o.reason}" for o in outcomes if o.status == "failed" and o.reason
+        ]
+        return SweepResult(
+            self.plan.sweep_id,
+            self.store.directory,
+            self._exit_code(outcomes),
+            outcomes,
+            list(dict.fromkeys(errors)),
+        )
+
+    def _outcome(self, outcome: RunOutcome | None, deployment: Deployment, index: int) -> RunOutcome:
+        if outcome is not None:
+            return outcome
+        config = deployment.runs[index].config
+        reason = self.errors[0] if self.errors else INTERRUPTED
+        return RunOutcome(
+            config.benchmark, config.model, "failed" if self.errors else "partial", reason=reason
+        )
+
+    def _exit_code(self, outcomes: list[RunOutcome]) -> int:
+        if self.interrupted:
+            return EXIT_INTERRUPTED
+        if any(run.tripped for run in self._runs):
+            return EXIT_BREAKER
+        if self.errors or any(outcome.status == "failed" for outcome in outcomes):
+            return EXIT_FAILED
+        if any(outcome.status in ("skipped", "unsupported") for outcome in outcomes):
+            return EXIT_SKIPPED
+        return EXIT_DONE
