@@ -14,13 +14,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evalray.errors import ConfigError, Problem
 from evalray.settings import STRICT, RunDefaults, settings_given
 from evalray.validation import nearest_hint, problems_of, read_table
+
+
+@dataclass(slots=True, frozen=True)
+class Attachments:
+    """Columns that lead to the file which comes with a question."""
+
+    name: str
+    """Holds the file's name; empty where the question has no file."""
+    path: str | None = None
+    """Holds its path within the data set."""
+    id: str | None = None
+    """Holds the id that the file's name contains."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,11 +56,25 @@ class Benchmark:
     split: str = "test"
     streaming: bool = False
     gated: bool = False
+    revision: str | None = None
+    """Commit, tag or branch of the hub's data set; ``None`` takes the newest."""
+    filter: str | None = None
+    """Jinja expression, without braces: rows for which it is false do not belong to the benchmark."""
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By subset, the data's files within a repository or folder, first found first; ``{split}``
+    stands for the split.  A hub repository is then downloaded as it is, attachments and all."""
+    attachments: Attachments | None = None
+    columns: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """Derived columns, in order: a Jinja expression, or columns of which the first that has something counts."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """What a suite may set with ``args = {...}``, and the values it has otherwise; ``args`` in expressions."""
     fields: dict[str, str] = field(default_factory=dict)
     metadata_columns: tuple[str, ...] = ()
     """Columns kept in ``EvalRecord.metadata``."""
     choices: str | None = None
     """Column holding the list of options of a multiple-choice question."""
+    shuffle_choices: bool = False
+    """Options come in an order drawn from the record's id: the same in every run, the gold letter spread."""
     prompt_template: str = ""
     """Source of ``prompt.jinja``: rendered over the row's columns (and ``options``)."""
     fewshot: tuple[dict[str, Any], ...] = ()
@@ -60,9 +86,23 @@ class Benchmark:
     """``module:Class`` of a :class:`~evalray.datasets.base.DatasetProvider` of its own."""
 
 
+_OneOrMore = str | Annotated[list[str], Field(min_length=1)]
+
+
+class _Attachments(BaseModel):
+    model_config = STRICT
+    name: str
+    path: str | None = None
+    id: str | None = None
+
+
 class _Data(BaseModel):
     model_config = STRICT
     path: str | None = None
+    revision: str | None = None
+    filter: str | None = None
+    files: dict[str, _OneOrMore] = {}
+    attachments: _Attachments | None = None
     subset: str | None = None
     split: str = "test"
     streaming: bool = False
@@ -71,11 +111,12 @@ class _Data(BaseModel):
 
 class _Fields(BaseModel):
     model_config = STRICT
-    id: str | None = None
-    problem: str | None = None
-    reference: str | None = None
-    subject: str | None = None
-    choices: str | None = None
+    id: _OneOrMore | None = None
+    problem: _OneOrMore | None = None
+    reference: _OneOrMore | None = None
+    subject: _OneOrMore | None = None
+    choices: _OneOrMore | None = None
+    shuffle_choices: bool = False
     metadata: list[str] = []
     fewshot_answer: str | None = None
 
@@ -98,6 +139,8 @@ class _Definition(BaseModel):
     category: str = "reasoning"
     provider: str | None = None
     data: _Data = _Data()
+    columns: dict[str, str | Annotated[list[str], Field(min_length=1)]] = {}
+    args: dict[str, Any] = {}
     fields: _Fields = _Fields()
     scorer: _Scorer = _Scorer()
     defaults: RunDefaults = RunDefaults()
@@ -193,10 +236,14 @@ def load_benchmark(folder: Path) -> Benchmark:
     except ValidationError as error:
         raise ConfigError(problems_of(error, source, root=_Definition)) from None
     problems = list(_name_problems(definition, folder, source))
-    template = _read_template(folder, definition, problems)
+    fields, columns = _fields_and_columns(definition)
+    template = _read_template(folder, fields.pop("problem", None), definition, problems)
     fewshot = _read_fewshot(folder, problems)
+    if fewshot and definition.fields.shuffle_choices:
+        message = "worked examples name letters, and shuffled options have no fixed ones"
+        problems.append(Problem(source, "fields.shuffle_choices", message, "remove fewshot.jsonl"))
     problems += _data_problems(folder, definition, source)
-    fields = definition.fields.model_dump(exclude_none=True, exclude={"problem", "choices", "metadata"})
+    choices = fields.pop("choices", None)
     benchmark = Benchmark(
         name=folder.name,
         folder=folder.resolve(),
@@ -208,9 +255,16 @@ def load_benchmark(folder: Path) -> Benchmark:
         split=definition.data.split,
         streaming=definition.data.streaming,
         gated=definition.data.gated,
+        revision=definition.data.revision,
+        filter=definition.data.filter,
+        files={subset: _several(names) for subset, names in definition.data.files.items()},
+        attachments=_attachments(definition.data.attachments),
+        columns=columns,
+        args=definition.args,
         fields=fields,
         metadata_columns=tuple(definition.fields.metadata),
-        choices=definition.fields.choices,
+        choices=choices,
+        shuffle_choices=definition.fields.shuffle_choices,
         prompt_template=template,
         fewshot=fewshot,
         scorer=definition.scorer.name,
@@ -226,6 +280,29 @@ def load_benchmark(folder: Path) -> Benchmark:
     if problems:
         raise ConfigError(problems)
     return benchmark
+
+
+def _several(names: str | list[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _attachments(written: _Attachments | None) -> Attachments | None:
+    return Attachments(**written.model_dump()) if written is not None else None
+
+
+def _fields_and_columns(definition: _Definition) -> tuple[dict[str, str], dict[str, str | tuple[str, ...]]]:
+    """``[fields]`` by name, and ``[columns]``; a field of several columns becomes a column of its own."""
+    columns: dict[str, str | tuple[str, ...]] = {
+        name: made if isinstance(made, str) else tuple(made) for name, made in definition.columns.items()
+    }
+    fields: dict[str, str] = {}
+    written = definition.fields.model_dump(exclude_none=True, exclude={"metadata", "shuffle_choices"})
+    for name, source in written.items():
+        if isinstance(source, list):
+            columns[f"fields.{name}"] = tuple(source)
+            source = f"fields.{name}"
+        fields[name] = source
+    return fields, columns
 
 
 def _name_problems(definition: _Definition, folder: Path, source: str) -> Iterator[Problem]:
@@ -249,7 +326,7 @@ def _data_problems(folder: Path, definition: _Definition, source: str) -> Iterat
         yield Problem(source, "data.path", "missing: name a data set, or put a sample.jsonl in the folder")
 
 
-def _read_template(folder: Path, definition: _Definition, problems: list[Problem]) -> str:
+def _read_template(folder: Path, column: str | None, definition: _Definition, problems: list[Problem]) -> str:
     """The source of ``prompt.jinja``; without that file, the ``problem`` field as a template."""
     file = folder / "prompt.jinja"
     try:
@@ -259,9 +336,10 @@ def _read_template(folder: Path, definition: _Definition, problems: list[Problem
     except (OSError, UnicodeDecodeError) as error:
         problems.append(Problem(str(file), "", f"cannot be read as UTF-8 text: {error}"))
         return ""
-    column = definition.fields.problem
-    if column is not None and ("{{" in column or column.isidentifier()):
-        return column if "{{" in column else f"{{{{ {column} }}}}"
+    if column is not None:
+        if "{{" in column:
+            return column
+        return f"{{{{ {column} }}}}" if column.isidentifier() else f"{{{{ row[{json.dumps(column)}] }}}}"
     if definition.provider is None:
         hint = "write the prompt, such as {{ question }}"
         problems.append(Problem(str(file), "", "no such file", hint))

@@ -1,168 +1,61 @@
-"""From a row of data to the text a model sees: templates, field expressions, few-shot turns.
+"""From a row of data to the text a model sees: the prompt, the fields, few-shot turns.
 
-Everything a benchmark folder writes in Jinja runs here, in a sandbox, compiled once and strict: a
-name that the row does not have is an error, never an empty string.  Beside Jinja's own filters
-there are ``after_last(marker)``, ``letter`` and ``letter_in(choices)``.
+A benchmark's templates are compiled once (:mod:`evalray.templates`) over the row and its derived
+columns (:mod:`evalray.columns`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from math import isnan
-from typing import Any
-
-from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from evalray.benchmarks import Benchmark
-from evalray.errors import ConfigError, EvalRayError, Problem
+from evalray.columns import ARGS, Columns, RowFiltered
+from evalray.errors import ConfigError, Problem
+from evalray.templates import (
+    LETTERS,
+    Row,
+    RowError,
+    TextTemplate,
+    after_last,
+    as_text,
+    is_missing,
+    letter,
+    letter_in,
+    lettered_options,
+)
 from evalray.types import RunConfig
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-Row = Mapping[str, Any]
-
-
-class RowError(EvalRayError):
-    """One row cannot become a record; the message is the reason, without the place."""
-
-
-def is_missing(value: object) -> bool:
-    """Absent, null, NaN or blank: tables and CSV files write "nothing" in all these ways."""
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, float) and isnan(value))
-
-
-def as_text(value: object) -> str:
-    """A cell as text: strings as they are, everything else as JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-
-
-# -- filters ------------------------------------------------------------------------------------
+__all__ = [
+    "LETTERS",
+    "Columns",
+    "Field",
+    "PromptTemplate",
+    "Row",
+    "RowError",
+    "RowFiltered",
+    "TextTemplate",
+    "after_last",
+    "as_text",
+    "benchmark_field",
+    "choice_order",
+    "fewshot_messages",
+    "is_missing",
+    "letter",
+    "letter_in",
+    "lettered_options",
+    "prompt_hash",
+    "template_problems",
+]
 
 
-def after_last(text: object, marker: str) -> str:
-    """What follows the last ``marker``, trimmed; the whole text where the marker does not occur."""
-    return as_text(text).rpartition(marker)[2].strip()
+def choice_order(key: str, count: int) -> list[int]:
+    """A permutation of ``count`` options that ``key`` alone decides, in every release the same."""
 
+    def place(option: int) -> bytes:
+        return hashlib.blake2b(f"{key}\x1f{option}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
-def letter(value: object) -> str:
-    """Zero-based index to its letter (0 is A); a single letter stays that letter, in upper case."""
-    text = as_text(value).strip()
-    if text.isdecimal() and int(text) < len(LETTERS):
-        return LETTERS[int(text)]
-    if len(text) == 1 and text.upper() in LETTERS:
-        return text.upper()
-    raise ValueError(f"{text[:40]!r} is neither an index from 0 to 25 nor a letter")
-
-
-def letter_in(text: object, choices: object) -> str:
-    """The letter of the option whose text this is."""
-    wanted = as_text(text).strip()
-    found = [option["letter"] for option in lettered_options(choices) if option["text"].strip() == wanted]
-    if len(found) != 1:
-        raise ValueError(f"{wanted[:40]!r} is the text of {len(found)} options, not of one")
-    return found[0]
-
-
-def lettered_options(choices: object) -> list[dict[str, str]]:
-    """``[{"letter": "A", "text": ...}, ...]`` of a column of options.
-
-    Takes a list, a list written as a JSON string (CSV), or the hub's ``{"text": [...]}``.
-    Raises :class:`RowError`.
-    """
-    if isinstance(choices, str):
-        try:
-            choices = json.loads(choices)
-        except (ValueError, RecursionError):
-            raise RowError("the options are text that is not a JSON list") from None
-    if isinstance(choices, Mapping):
-        choices = choices.get("text")
-    if not isinstance(choices, Sequence) or isinstance(choices, str):
-        raise RowError("the options are not a list")
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise RowError(f"{len(choices)} options; 2 to {len(LETTERS)} can be lettered")
-    if any(is_missing(choice) for choice in choices):
-        raise RowError("an option is empty")
-    return [{"letter": LETTERS[i], "text": as_text(choice)} for i, choice in enumerate(choices)]
-
-
-# -- templates ----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(after_last=after_last, letter=letter, letter_in=letter_in)
-    return environment
-
-
-class TextTemplate:
-    """A Jinja source, compiled once.
-
-    ``columns`` are the names it reads; ``printed`` those it prints outside every condition and
-    without a filter, which therefore must not be empty; ``plain`` is true where it does nothing
-    else, so that a row with all of them cannot fail.
-    """
-
-    __slots__ = ("_parts", "_template", "columns", "plain", "printed")
-
-    def __init__(self, source: str, *, origin: str, key: str = "") -> None:
-        environment = _environment()
-        try:
-            tree = environment.parse(source)
-            self._template: Template = environment.from_string(source)
-        except TemplateError as error:
-            line = getattr(error, "lineno", None)
-            where = f"line {line}: " if line else ""
-            raise ConfigError([Problem(origin, key, f"{where}{error}", "see the Jinja syntax")]) from None
-        self.columns = frozenset(meta.find_undeclared_variables(tree) - environment.globals.keys())
-        outputs = [node for node in tree.body if isinstance(node, nodes.Output)]
-        pieces = [piece for output in outputs for piece in output.nodes]
-        self.printed = frozenset(
-            piece.name for piece in pieces if isinstance(piece, nodes.Name) and piece.name in self.columns
-        )
-        self.plain = len(outputs) == len(tree.body) and all(
-            isinstance(piece, nodes.TemplateData)
-            or (isinstance(piece, nodes.Name) and piece.name in self.printed)
-            for piece in pieces
-        )
-        # (literal, column) pairs: joining them is a tenth of the cost of a Jinja render
-        self._parts: list[tuple[str, str]] = [
-            (piece.data, "") if isinstance(piece, nodes.TemplateData) else ("", piece.name)
-            for piece in pieces
-            if self.plain and isinstance(piece, nodes.TemplateData | nodes.Name)
-        ]
-
-    @classmethod
-    def of_column(cls, column: str) -> TextTemplate:
-        """Prints one column, whatever its name."""
-        template = cls("", origin="")
-        template.columns = template.printed = frozenset({column})
-        template._parts = [("", column)]
-        return template
-
-    def render(self, row: Row) -> str:
-        """Raises :class:`RowError` with the reason."""
-        try:
-            if self.plain:
-                return "".join([str(row[column]) if column else literal for literal, column in self._parts])
-            return self._template.render(row)
-        except KeyError as error:
-            raise RowError(f"{error} is undefined") from None
-        except RowError:
-            raise
-        except Exception as error:  # noqa: BLE001
-            # a template may fail in as many ways as the data has shapes; each is one bad row
-            raise RowError(f"{type(error).__name__}: {error}") from None
+    return sorted(range(count), key=place)
 
 
 class Field:
@@ -173,7 +66,7 @@ class Field:
     def __init__(self, source: str, *, origin: str, key: str) -> None:
         self._template = TextTemplate(source, origin=origin, key=key) if "{{" in source else None
         self._column = source
-        self.columns = self._template.columns if self._template else frozenset({source})
+        self.columns = self._template.columns - {ARGS} if self._template else frozenset({source})
 
     def text(self, row: Row) -> str:
         """Empty where the column is missing.  Raises :class:`RowError` where an expression fails."""
@@ -195,33 +88,48 @@ def _prompt_source(benchmark: Benchmark) -> TextTemplate:
 
 
 class PromptTemplate:
-    """``prompt.jinja``, or without it the field ``problem``, with the lettered options of the ``choices`` column, where there is one."""
+    """``prompt.jinja`` over a row with its derived columns, and the lettered ``options`` of ``choices``."""
 
-    __slots__ = ("_template", "choices", "columns", "plain")
+    __slots__ = ("_names_behind", "_template", "choices", "columns", "plain")
 
-    def __init__(self, benchmark: Benchmark) -> None:
+    def __init__(self, benchmark: Benchmark, columns: Columns | None = None) -> None:
         self._template = _prompt_source(benchmark)
+        self._names_behind = (columns or Columns(benchmark)).names_behind
         self.choices = benchmark.choices
         own = {"options"} if benchmark.choices else set()
         extra = {benchmark.choices} if benchmark.choices else set()
-        self.columns = frozenset((self._template.columns - own) | extra)
+        self.columns = frozenset((self._template.columns - own - {ARGS}) | extra)
         self.plain = self._template.plain and not benchmark.choices
 
-    def render(self, row: Row) -> tuple[str, list[dict[str, str]]]:
-        """The user's message and the options (empty where the benchmark has none)."""
+    def render(self, row: Row, shuffle_by: str | None = None) -> tuple[str, list[dict[str, str]], list[int]]:
+        """The user's message; the options as they are lettered, and which option each was in the data.
+
+        ``shuffle_by`` decides their order; without it they stay in the data's.  Options and order
+        are empty where the benchmark has none.  Raises :class:`RowError`.
+        """
         self.require_columns(row)
         if self.choices is None:
-            return self._template.render(row), []
+            return self._template.render(row), [], []
         options = lettered_options(row[self.choices])
-        return self._template.render({**row, "options": options}), options
+        order = list(range(len(options)))
+        if shuffle_by is not None:
+            order = choice_order(shuffle_by, len(options))
+            options = [
+                {"letter": LETTERS[place], "text": options[was]["text"]} for place, was in enumerate(order)
+            ]
+        return self._template.render({**row, "options": options}), options, order
 
     def require_columns(self, row: Row) -> None:
         """Raises :class:`RowError` where a column that the prompt prints as it is has nothing in it."""
         for column in self._template.printed:
             if is_missing(row.get(column)):
-                raise RowError(f"column {column!r} is {'empty' if column in row else 'missing'}")
+                state = "empty" if column in row else "missing"
+                raise RowError(f"column {self._quoted(column)} is {state}")
         if self.choices is not None and is_missing(row.get(self.choices)):
-            raise RowError(f"column {self.choices!r} with the options is missing or empty")
+            raise RowError(f"column {self._quoted(self.choices)} with the options is missing or empty")
+
+    def _quoted(self, column: str) -> str:
+        return " or ".join(map(repr, self._names_behind(column)))
 
 
 def benchmark_field(benchmark: Benchmark, name: str) -> Field | None:
@@ -235,10 +143,11 @@ def benchmark_field(benchmark: Benchmark, name: str) -> Field | None:
 def template_problems(benchmark: Benchmark) -> list[Problem]:
     """Everything wrong with a benchmark's prompt and field expressions, for whoever loads the folder."""
     problems: list[Problem] = []
-    try:
-        PromptTemplate(benchmark)
-    except ConfigError as error:
-        problems += error.problems
+    for compiled in (Columns, PromptTemplate):
+        try:
+            compiled(benchmark)
+        except ConfigError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
     for name in benchmark.fields.keys() - {"problem"}:
         try:
             benchmark_field(benchmark, name)
@@ -262,7 +171,7 @@ def fewshot_messages(benchmark: Benchmark, n: int) -> tuple[dict[str, str], ...]
     if n > len(benchmark.fewshot):
         message = f"{n} examples asked for, there are {len(benchmark.fewshot)}"
         raise ConfigError([Problem(origin, "num_fewshot", message, "lower num_fewshot or add rows")])
-    prompt = PromptTemplate(benchmark)
+    columns, prompt = Columns(benchmark), PromptTemplate(benchmark)
     answer = benchmark_field(benchmark, "fewshot_answer") or benchmark_field(benchmark, "reference")
     if answer is None:
         message = "examples need an answer"
@@ -272,7 +181,8 @@ def fewshot_messages(benchmark: Benchmark, n: int) -> tuple[dict[str, str], ...]
     turns: list[dict[str, str]] = []
     for index, row in enumerate(benchmark.fewshot[:n]):
         try:
-            question, reply = prompt.render(row)[0], answer.text(row)
+            derived = columns.derive(row, filtered=False)
+            question, reply = prompt.render(derived)[0], answer.text(derived)
             if not reply.strip():
                 raise RowError("the answer is empty")
         except RowError as error:
@@ -290,6 +200,8 @@ def prompt_hash(benchmark: Benchmark, config: RunConfig) -> str:
     decisive = {
         "template": benchmark.prompt_template or benchmark.fields.get("problem"),
         "choices": benchmark.choices,
+        "columns": list(benchmark.columns.items()),
+        "shuffle_choices": benchmark.shuffle_choices,
         "id": benchmark.fields.get("id"),
         "fewshot": fewshot_messages(benchmark, config.num_fewshot),
         "system": config.system_prompt,

@@ -103,7 +103,7 @@ def test_all_template_problems_come_at_once() -> None:
 @pytest.mark.parametrize(("problem", "text"), [("Final question", "why"), ("{{ question }}!", "q!")])
 def test_without_prompt_file_the_problem_field_is_the_prompt(problem: str, text: str) -> None:
     template = PromptTemplate(benchmark(prompt_template="", fields={"problem": problem}))
-    assert template.render({"Final question": "why", "question": "q"}) == (text, [])
+    assert template.render({"Final question": "why", "question": "q"}) == (text, [], [])
 
 
 @pytest.mark.parametrize(

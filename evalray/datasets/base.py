@@ -67,6 +67,11 @@ class DatasetProvider(ABC):
         return len(self.bad_rows)
 
     @property
+    def filtered_row_count(self) -> int:
+        """Rows left out because the benchmark is not about them; nothing is wrong with these."""
+        return 0
+
+    @property
     def warnings(self) -> list[str]:
         """Things a user should know about this data, e.g. duplicate ids or an approximate shuffle."""
         return []

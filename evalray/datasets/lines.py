@@ -253,6 +253,13 @@ class DelimitedReader:
 
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+GZIP = ".gz"
+
+
+def text_suffix(path: Path) -> str:
+    """The suffix that says how a file is read: that of what is packed, where it is compressed."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == GZIP else suffix
 
 
 def open_reader(path: Path) -> FileReader:

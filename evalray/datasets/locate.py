@@ -7,15 +7,18 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evalray.benchmarks import Benchmark
 from evalray.datasets.base import DatasetProvider
 from evalray.datasets.files import TextFiles
-from evalray.datasets.lines import SUFFIXES
+from evalray.datasets.hub import reach
+from evalray.datasets.lines import GZIP, SUFFIXES, text_suffix
 from evalray.datasets.provider import IndexedDataset
+from evalray.datasets.repository import AttachedRows, snapshot_folder, table_file
 from evalray.datasets.source import RowSource
 from evalray.datasets.stream import StreamedDataset
 from evalray.datasets.tables import Table, TableLocation
@@ -23,7 +26,7 @@ from evalray.errors import ConfigError, DatasetError, Problem
 from evalray.types import RunConfig
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_KNOWN = ", ".join((*SUFFIXES, ".parquet"))
+_KNOWN = ", ".join((*SUFFIXES, ".parquet")) + " (text also as .gz)"
 
 #: ``data = "sample"`` takes the rows that come with a benchmark.
 SAMPLE = "sample"
@@ -37,24 +40,97 @@ def open_dataset(
     ``config.data`` (a file, glob or folder, relative to ``suite_dir`` or else to the working
     directory; a hub name; or ``sample``) goes before the benchmark's own ``data_path``.  Raises
     :class:`DatasetError` where there is nothing of that name, :class:`ConfigError` where the
-    benchmark's template, field expressions or provider are wrong.
+    benchmark's template, field expressions, arguments or provider are wrong.
     """
+    benchmark = _with_arguments(benchmark, config, suite_dir)
     if benchmark.provider and config.data is None:
         return _own_provider(benchmark, config)
     location = _locate(benchmark, config, suite_dir)
-    if not isinstance(location, TableLocation):
-        return IndexedDataset(benchmark, config, _text_opener(location, benchmark.split))
-    if benchmark.streaming and location.kind != "saved":
+    if (
+        isinstance(location, TableLocation)
+        and benchmark.streaming
+        and location.kind != "saved"
+        and not benchmark.files
+    ):
         return StreamedDataset(benchmark, config, location)
-    return IndexedDataset(benchmark, config, _table_opener(location, benchmark.split))
+    return IndexedDataset(benchmark, config, lambda split: _rows(benchmark, config, location, split))
 
 
-def _text_opener(paths: list[Path], own_split: str) -> Callable[[str | None], RowSource]:
-    return lambda split: TextFiles(_of_split(paths, split or own_split))
+def preflight(benchmark: Benchmark, config: RunConfig, *, suite_dir: Path | None = None) -> str | None:
+    """Why a run's data cannot be had, in one line; ``None`` where nothing stands against it.
+
+    Asks the hub whether this account may read the data, with a deadline of seconds, and downloads
+    nothing.  Whether the data holds what the benchmark needs, loading tells.
+    """
+    try:
+        if benchmark.provider and config.data is None:
+            return None
+        location = _locate(benchmark, config, suite_dir)
+        if (
+            isinstance(location, TableLocation)
+            and location.kind == "hub"
+            and reach(location.on_hub).place == "cache"
+        ):
+            open_dataset(benchmark, config, suite_dir=suite_dir).load(
+                max_samples=1, split=config.dataset_split
+            )
+    except DatasetError as error:
+        return str(error)
+    return None
 
 
-def _table_opener(location: TableLocation, own_split: str) -> Callable[[str | None], RowSource]:
-    return lambda split: Table(location, split or own_split, split_is_asked=split is not None)
+def _rows(
+    benchmark: Benchmark, config: RunConfig, location: list[Path] | TableLocation, asked: str | None
+) -> RowSource:
+    """The rows of a split; ``None`` is the benchmark's own."""
+    split = asked or benchmark.split
+    root: Path | None = None
+    if benchmark.files and isinstance(location, TableLocation) and location.kind in ("hub", "folder"):
+        subset = config.dataset_subset or benchmark.subset
+        root = (
+            snapshot_folder(benchmark, location.on_hub, subset, split)
+            if location.kind == "hub"
+            else Path(location.name)
+        )
+        file = table_file(benchmark, root, subset, split)
+        if file is not None:
+            location = _files([file], str(file))
+        elif location.kind == "hub":
+            raise DatasetError(
+                f"{location.name}: no split {split!r} of subset {subset!r}; set split or subset"
+            )
+        else:
+            location = _folder(root, None)
+    rows: RowSource = (
+        Table(location, split, split_is_asked=asked is not None)
+        if isinstance(location, TableLocation)
+        else TextFiles(_of_split(location, split))
+    )
+    if benchmark.attachments is None:
+        return rows
+    files = location.files if isinstance(location, TableLocation) else location
+    beside = files[0].parent if files else root or Path.cwd()
+    return AttachedRows(rows, benchmark.attachments, root or beside, beside)
+
+
+def _with_arguments(benchmark: Benchmark, config: RunConfig, suite_dir: Path | None) -> Benchmark:
+    """The benchmark with the suite's ``args`` in place of its own; a file or folder beside the suite
+    gets its whole path."""
+    given = config.benchmark_args
+    if not given:
+        return benchmark
+    source = f"benchmark {benchmark.name}"
+    known = ", ".join(benchmark.args) or "no arguments"
+    unknown = [name for name in given if name not in benchmark.args]
+    if unknown:
+        raise ConfigError(
+            [Problem(source, f"args.{name}", "unknown argument", f"takes: {known}") for name in unknown]
+        )
+    args = dict(benchmark.args)
+    for name, value in given.items():
+        beside = suite_dir / value if suite_dir and isinstance(value, str) and value else None
+        args[name] = str(beside) if beside is not None and beside.exists() else value
+    return replace(benchmark, args=args)
 
 
 def _of_split(paths: list[Path], split: str) -> list[Path]:
@@ -65,23 +141,27 @@ def _of_split(paths: list[Path], split: str) -> list[Path]:
 
 def _locate(benchmark: Benchmark, config: RunConfig, suite_dir: Path | None) -> list[Path] | TableLocation:
     if config.data == SAMPLE or (config.data is None and benchmark.data_path is None):
-        return _local(str(benchmark.folder / "sample.jsonl"), [], config.dataset_subset, benchmark.gated)
+        return _local(benchmark, str(benchmark.folder / "sample.jsonl"), [], config.dataset_subset)
     if config.data is not None:
         roots = [suite_dir, Path.cwd()] if suite_dir else [Path.cwd()]
-        return _local(config.data, roots, config.dataset_subset, gated=False)
+        return _local(benchmark, config.data, roots, config.dataset_subset)
     assert benchmark.data_path is not None
     subset = config.dataset_subset or benchmark.subset
-    return _local(benchmark.data_path, [benchmark.folder], subset, benchmark.gated)
+    return _local(benchmark, benchmark.data_path, [benchmark.folder], subset)
 
 
 def _local(
-    name: str, roots: Iterable[Path | None], subset: str | None, gated: bool
+    benchmark: Benchmark, name: str, roots: Iterable[Path | None], subset: str | None
 ) -> list[Path] | TableLocation:
     written = Path(name).expanduser()
     candidates = [written] if written.is_absolute() else [root / written for root in roots if root]
     for candidate in candidates:
         if candidate.is_dir():
-            return _folder(candidate, subset)
+            return (
+                TableLocation("folder", str(candidate), subset)
+                if benchmark.files
+                else _folder(candidate, subset)
+            )
         paths = [candidate] if candidate.is_file() else _matches(candidate)
         if paths:
             return _files(paths, name)
@@ -92,7 +172,15 @@ def _local(
         raise DatasetError(
             f"{name!r} is neither a file, glob or folder that exists nor a hub name (owner/name)"
         )
-    return TableLocation("hub", name, subset, gated=gated)
+    # what a benchmark says of its own data set does not hold for another one
+    own = name == benchmark.data_path
+    return TableLocation(
+        "hub",
+        name,
+        subset,
+        gated=own and benchmark.gated,
+        revision=benchmark.revision if own else None,
+    )
 
 
 def _looks_local(name: str, written: Path) -> bool:
@@ -100,7 +188,7 @@ def _looks_local(name: str, written: Path) -> bool:
         written.is_absolute()
         or name.startswith((".", "~"))
         or bool(glob.escape(name) != name)
-        or written.suffix.lower() in (*SUFFIXES, ".parquet")
+        or text_suffix(written) in (*SUFFIXES, ".parquet")
         or name.count("/") > 1
     )
 
@@ -113,10 +201,10 @@ def _matches(pattern: Path) -> list[Path]:
 
 
 def _files(paths: list[Path], name: str) -> list[Path] | TableLocation:
-    suffixes = {path.suffix.lower() for path in paths}
+    suffixes = {text_suffix(path) for path in paths}
     if suffixes <= set(SUFFIXES):
         return paths
-    if suffixes == {".parquet"}:
+    if suffixes == {".parquet"} and not any(path.suffix.lower() == GZIP for path in paths):
         return TableLocation("parquet", name, files=tuple(paths))
     unknown = sorted(suffixes - {*SUFFIXES, ".parquet"})
     if unknown:
@@ -134,7 +222,7 @@ def _folder(folder: Path, subset: str | None) -> list[Path] | TableLocation:
     )
     if any(path.suffix.lower() == ".parquet" for path in inside):
         return TableLocation("folder", str(folder), subset)
-    texts = [path for path in inside if path.suffix.lower() in SUFFIXES]
+    texts = [path for path in inside if text_suffix(path) in SUFFIXES]
     if not texts:
         raise DatasetError(f"{folder} holds no data files; known are {_KNOWN} and saved datasets")
     return texts

@@ -1,7 +1,7 @@
 """From a row to a record: field mapping, stable ids, and the bytes a digest is taken over.
 
-A row either becomes a record or raises :class:`~evalray.prompts.RowError` with the reason; the
-provider adds the place and counts it.
+A row becomes a record, raises :class:`~evalray.prompts.RowError` with the reason, or is left out by
+the benchmark's filter (:class:`~evalray.prompts.RowFiltered`); the provider adds the place and counts.
 """
 
 from __future__ import annotations
@@ -9,13 +9,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from evalray.benchmarks import Benchmark
-from evalray.prompts import LETTERS, PromptTemplate, Row, RowError, as_text, benchmark_field, is_missing
+from evalray.prompts import (
+    LETTERS,
+    Columns,
+    PromptTemplate,
+    Row,
+    RowError,
+    as_text,
+    benchmark_field,
+    is_missing,
+)
 from evalray.types import EvalRecord
 
+#: The column with the place of a question's file on this machine.
+ATTACHMENT_PATH = "attachment_path"
+
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A row of which a record can be made."""
+
+    record_id: str
+    """Duplicates not yet told apart."""
+    canonical: bytes
+    """The columns in use as bytes that do not depend on the file format: for the data's digest."""
 
 
 class RowMapper:
@@ -23,42 +46,54 @@ class RowMapper:
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._category = benchmark.category
-        self._prompt = PromptTemplate(benchmark)
+        self._columns = Columns(benchmark)
+        self._prompt = PromptTemplate(benchmark, self._columns)
+        self._shuffles = benchmark.shuffle_choices
         self._id = benchmark_field(benchmark, "id")
         self._reference = benchmark_field(benchmark, "reference")
         self._subject = benchmark_field(benchmark, "subject")
         self._metadata_columns = benchmark.metadata_columns
         reference_columns = self._reference.columns if self._reference else frozenset[str]()
         # columns, not the mapped text: a mended reference expression re-scores the same records
-        self._content_columns = sorted(self._prompt.columns | reference_columns)
+        self._content_columns = self._portable(self._prompt.columns | reference_columns)
         used = set(self._content_columns) | set(self._metadata_columns)
         used |= self._id.columns if self._id else set()
         used |= self._subject.columns if self._subject else set()
-        self.columns: list[str] = sorted(used)
-        """Every column that a record is made of."""
+        self._digested = self._portable(used)
+        used |= self._prompt.columns | reference_columns
+        self.columns: list[str] = sorted(self._columns.sources(used))
+        """Every column of the data that a record is made of."""
 
-    def check(self, row: Row) -> str:
-        """The row's own id, duplicates not yet told apart; raises where no record can be made of it."""
+    def _portable(self, names: Iterable[str]) -> list[str]:
+        """Without what differs from machine to machine although the data is the same."""
+        return sorted(name for name in names if self._columns.behind({name}) != {ATTACHMENT_PATH})
+
+    def check(self, row: Row) -> Checked:
+        """What the index keeps of a row; raises where no record can be made of it."""
+        row = self._columns.derive(row)
+        record_id = self._record_id(row)
         if self._prompt.plain:
             self._prompt.require_columns(row)
-            self._reference_text(row, 0)
+            self._reference_text(row, [])
         else:
-            _, options = self._render(row)
-            self._reference_text(row, len(options))
+            _, _, order = self._render(row, record_id)
+            self._reference_text(row, order)
         if self._subject is not None:
             self._subject_text(row)
-        return self.record_id(row)
+        return Checked(record_id, _canonical(row, self._digested))
 
     def record(self, row: Row, suffix: str = "") -> EvalRecord:
         """The record; ``suffix`` tells a repeated id from the first."""
-        problem, options = self._render(row)
+        row = self._columns.derive(row)
+        record_id = self._record_id(row)
+        problem, options, order = self._render(row, record_id)
         metadata: dict[str, Any] = {c: row[c] for c in self._metadata_columns if c in row}
         if options:
             metadata["options"] = [option["text"] for option in options]
         return EvalRecord(
-            record_id=self.record_id(row) + suffix,
+            record_id=record_id + suffix,
             problem=problem,
-            reference=self._reference_text(row, len(options)),
+            reference=self._reference_text(row, order),
             category=self._category,
             subject=self._subject_text(row),
             metadata=metadata,
@@ -66,6 +101,9 @@ class RowMapper:
 
     def record_id(self, row: Row) -> str:
         """The mapped id; a hash of the content where the row has none."""
+        return self._record_id(self._columns.derive(row))
+
+    def _record_id(self, row: Row) -> str:
         if self._id is not None:
             try:
                 own = self._id.text(row).strip()
@@ -75,30 +113,28 @@ class RowMapper:
                 return own
         return hashlib.sha256(_canonical(row, self._content_columns)).hexdigest()[:16]
 
-    def canonical(self, row: Row) -> bytes:
-        """The columns in use as bytes that do not depend on the file format: for the data digest."""
-        return _canonical(row, self.columns)
-
-    def _render(self, row: Row) -> tuple[str, list[dict[str, str]]]:
-        problem, options = self._prompt.render(row)
+    def _render(self, row: Row, record_id: str) -> tuple[str, list[dict[str, str]], list[int]]:
+        problem, options, order = self._prompt.render(row, record_id if self._shuffles else None)
         if not problem.strip():
             raise RowError("the prompt renders to nothing")
-        return problem, options
+        return problem, options, order
 
-    def _reference_text(self, row: Row, option_count: int) -> str:
+    def _reference_text(self, row: Row, order: list[int]) -> str:
+        """``order``: which option of the data each letter stands for; empty without options."""
         if self._reference is None:
             return ""
         text = self._reference.text(row)
         if not text.strip():
-            raise RowError(f"no reference: {', '.join(sorted(self._reference.columns))} missing or empty")
-        if not option_count:
+            names = (" or ".join(self._columns.names_behind(c)) for c in sorted(self._reference.columns))
+            raise RowError(f"no reference: {', '.join(names)} missing or empty")
+        if not order:
             return text
         text = text.strip()
-        if text not in LETTERS[:option_count] or len(text) != 1:
-            last = LETTERS[option_count - 1]
+        if len(text) != 1 or text not in LETTERS[: len(order)]:
+            last = LETTERS[len(order) - 1]
             hint = "map it with the filter letter or letter_in"
             raise RowError(f"reference {text[:40]!r} is not a letter from A to {last} ({hint})")
-        return text
+        return LETTERS[order.index(LETTERS.index(text))]
 
     def _subject_text(self, row: Row) -> str:
         return self._subject.text(row) if self._subject is not None else ""

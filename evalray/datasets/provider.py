@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,7 +20,7 @@ from evalray.datasets.mapping import RowMapper
 from evalray.datasets.order import Repeats, UInt32s, UInt64s, find_repeats, hash64, seeded_order
 from evalray.datasets.source import RowSource
 from evalray.errors import DatasetError
-from evalray.prompts import RowError
+from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
 
 #: How many bad rows are kept with their reasons; the rest is counted.
@@ -33,11 +33,12 @@ _NUMBERED_ID = re.compile(r"#\d+$")
 
 
 class BadRows:
-    """The first bad rows by place and reason, and the count of all."""
+    """The first bad rows by place and reason, and the counts of all of them and of those left out."""
 
     def __init__(self) -> None:
         self.first: list[BadRow] = []
         self.count = 0
+        self.filtered = 0
 
     def add(self, where: str, reason: str) -> None:
         self.count += 1
@@ -81,6 +82,8 @@ class IndexedDataset(DatasetProvider):
         final = self._number_repeats(hashes) if repeated and (numbered or wanted is not None) else hashes
         if wanted is not None:
             order = self._select(order, final, wanted)
+        if self._bad.filtered:
+            self._warnings.append(left_out(self._bad.filtered))
         self._order = order[:max_samples].copy()
 
     def _scan(self, source: RowSource) -> tuple[UInt64s, bool]:
@@ -92,16 +95,20 @@ class IndexedDataset(DatasetProvider):
                 bad.add(source.where(key, line), row)
                 continue
             try:
-                record_id = mapper.check(row)
+                checked = mapper.check(row)
+            except RowFiltered:
+                bad.filtered += 1
+                continue
             except RowError as error:
                 bad.add(source.where(key, line), str(error))
                 continue
+            record_id = checked.record_id
             keys.append(key)
             hashes.append(hash64(record_id))
-            digest.update(mapper.canonical(row))
+            digest.update(checked.canonical)
             numbered = numbered or ("#" in record_id and _NUMBERED_ID.search(record_id) is not None)
         if not keys:
-            raise DatasetError(no_good_rows(self.dataset_id, bad))
+            raise DatasetError(no_good_rows(self.dataset_id, bad, source.column_names))
         self._keys, self._digest = keys, digest.hexdigest()
         return np.frombuffer(hashes, dtype=np.uint64), numbered
 
@@ -170,6 +177,10 @@ class IndexedDataset(DatasetProvider):
         return self._bad.count
 
     @property
+    def filtered_row_count(self) -> int:
+        return self._bad.filtered
+
+    @property
     def warnings(self) -> list[str]:
         return list(self._warnings)
 
@@ -182,9 +193,25 @@ class IndexedDataset(DatasetProvider):
         return self._source
 
 
-def no_good_rows(name: str, bad: BadRows) -> str:
+#: Columns of the data that are named where none of its rows can be used.
+_NAMED_COLUMNS = 12
+
+
+def left_out(count: int) -> str:
+    """The warning about rows that a filter leaves out."""
+    rows = "1 row is" if count == 1 else f"{count:,} rows are"
+    return f"{rows} left out by the benchmark's filter"
+
+
+def no_good_rows(name: str, bad: BadRows, column_names: Sequence[str]) -> str:
     """Why a data set without a single record cannot be run, in one line."""
     if not bad.count:
+        if bad.filtered:
+            return f"{name}: all {bad.filtered} rows are left out by the benchmark's filter; choose other data or another split"
         return f"{name}: the data has no rows"
     first = bad.first[0]
-    return f"{name}: none of the {bad.count} rows can be used; first: {first.where}: {first.reason}"
+    message = f"{name}: none of the {bad.count} rows can be used; first: {first.where}: {first.reason}"
+    if column_names and "missing" in first.reason:
+        more = ", ..." if len(column_names) > _NAMED_COLUMNS else ""
+        message += f" (the data has: {', '.join(column_names[:_NAMED_COLUMNS])}{more})"
+    return message

@@ -15,6 +15,11 @@ class RowSource(Protocol):
     batch: int
     """How many rows are best read at once."""
 
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The data's own columns, as far as they are known: before a scan they may be none."""
+        ...
+
     def scan(self, columns: Sequence[str]) -> Iterator[ScannedRow]:
         """Every row in file order, one pass.  Only ``columns`` need to be there."""
         ...

@@ -13,15 +13,18 @@ from typing import Any
 
 from evalray.benchmarks import Benchmark
 from evalray.datasets.base import BadRow, DatasetProvider
+from evalray.datasets.hub import from_hub
 from evalray.datasets.mapping import RowMapper
-from evalray.datasets.provider import BadRows, no_good_rows
+from evalray.datasets.provider import BadRows, left_out, no_good_rows
 from evalray.datasets.tables import TableLocation, explain, import_library
 from evalray.errors import DatasetError
-from evalray.prompts import RowError
+from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
 
 #: Rows held to shuffle among.
 WINDOW = 10_000
+#: Rows of a stream that are looked at before it is used; if all of these are bad, so is the rest.
+LOOKED_AT = 1_000
 
 
 class StreamedDataset(DatasetProvider):
@@ -35,6 +38,7 @@ class StreamedDataset(DatasetProvider):
         self._location = location
         self._mapper = RowMapper(benchmark)
         self._stream: Any = None
+        self._column_names: list[str] = []
         self._identity: list[Any] = []
         self._max_samples = 0
         self._size: int | None = None
@@ -55,14 +59,46 @@ class StreamedDataset(DatasetProvider):
                 files = [str(path) for path in location.files]
                 stream = library.load_dataset("parquet", data_files=files, split="train", streaming=True)
             else:
-                stream = library.load_dataset(location.name, location.subset, split=split, streaming=True)
+                stream = from_hub(
+                    location.on_hub,
+                    lambda: library.load_dataset(
+                        location.name,
+                        location.subset,
+                        split=split,
+                        revision=location.revision,
+                        streaming=True,
+                    ),
+                )
+            self._column_names = list(stream.column_names or ())
+            there = [name for name in self._column_names if name in set(self._mapper.columns)]
+            stream = stream.select_columns(there) if there else stream
+        except DatasetError:
+            raise
         except Exception as error:
             raise explain(error, location) from error
         self._stream = stream if seed is None else stream.shuffle(seed=seed, buffer_size=WINDOW)
         # a stream has no rows to hash before it is read: where it comes from stands in for them
         facts = stream.info
         self._identity = [location.name, location.subset, split, facts.dataset_size, str(facts.version)]
+        self._identity += [location.revision] if location.revision else []
         self._max_samples, self._size = max_samples, None
+        self._look_at_the_first(stream)
+
+    def _look_at_the_first(self, stream: Any) -> None:
+        """Raises :class:`DatasetError` now, before any engine starts, where no record will come of it."""
+        bad = BadRows()
+        for index, row in enumerate(self._rows(stream)):
+            try:
+                self._mapper.check(row)
+                return
+            except RowFiltered:
+                bad.filtered += 1
+            except RowError as error:
+                bad.add(f"{self._location.name}[{index}]", str(error))
+            if index + 1 == LOOKED_AT:
+                break
+        if bad.count or not bad.filtered:
+            raise DatasetError(no_good_rows(self.dataset_id, bad, self._column_names))
 
     def iter_records(self) -> Iterable[EvalRecord]:
         if self._stream is None:
@@ -72,10 +108,12 @@ class StreamedDataset(DatasetProvider):
         given: set[str] = set()
         count = 0
         if self._max_samples:
-            for index, row in enumerate(self._rows()):
+            for index, row in enumerate(self._rows(self._stream)):
                 try:
-                    self._mapper.check(row)
                     record = self._mapper.record(row)
+                except RowFiltered:
+                    self._bad.filtered += 1
+                    continue
                 except RowError as error:
                     self._bad.add(f"{self._location.name}[{index}]", str(error))
                     continue
@@ -85,12 +123,12 @@ class StreamedDataset(DatasetProvider):
                 if count == self._max_samples:
                     break
         if not count and self._max_samples:
-            raise DatasetError(no_good_rows(self.dataset_id, self._bad))
+            raise DatasetError(no_good_rows(self.dataset_id, self._bad, self._column_names))
         self._size = count
 
-    def _rows(self) -> Iterable[dict[str, Any]]:
+    def _rows(self, stream: Any) -> Iterable[dict[str, Any]]:
         try:
-            yield from self._stream
+            yield from stream
         except Exception as error:
             raise explain(error, self._location) from error
 
@@ -119,8 +157,14 @@ class StreamedDataset(DatasetProvider):
         return self._bad.count
 
     @property
+    def filtered_row_count(self) -> int:
+        return self._bad.filtered
+
+    @property
     def warnings(self) -> list[str]:
         found = [f"streamed: shuffled within a window of {WINDOW:,} rows, which is not a full permutation"]
+        if self._bad.filtered:
+            found.append(left_out(self._bad.filtered))
         if self._repeated:
             found.append(
                 f"{self._repeated} rows repeat an earlier record id and are told apart by #2, #3, ..."

@@ -12,6 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from evalray.datasets.hub import (
+    HubDataset,
+    error_chain,
+    from_hub,
+    gated_error,
+    import_hub,
+    is_unreachable,
+    not_found_error,
+    unreachable_error,
+)
 from evalray.datasets.source import ScannedRow
 from evalray.errors import DatasetError
 
@@ -30,6 +40,11 @@ class TableLocation:
     subset: str | None = None
     files: tuple[Path, ...] = ()
     gated: bool = False
+    revision: str | None = None
+
+    @property
+    def on_hub(self) -> HubDataset:
+        return HubDataset(self.name, self.revision, self.gated)
 
 
 class Table:
@@ -40,6 +55,7 @@ class Table:
     def __init__(self, location: TableLocation, split: str, *, split_is_asked: bool) -> None:
         self._name = location.name
         self._table = _load(location, split, split_is_asked).with_format("arrow")
+        self.column_names: Sequence[str] = list(self._table.column_names)
 
     def scan(self, columns: Sequence[str]) -> Iterator[ScannedRow]:
         there = [column for column in self._table.column_names if column in set(columns)]
@@ -70,11 +86,18 @@ def _load(location: TableLocation, split: str, split_is_asked: bool) -> Any:
                 files = [str(path) for path in location.files]
                 return library.load_dataset("parquet", data_files=files, split="train")
             case "hub":
-                return library.load_dataset(location.name, location.subset, split=split)
+                return from_hub(
+                    location.on_hub,
+                    lambda: library.load_dataset(
+                        location.name, location.subset, split=split, revision=location.revision
+                    ),
+                )
             case "folder":
                 found = library.load_dataset(location.name, location.subset)
             case "saved":
                 found = library.load_from_disk(location.name)
+    except DatasetError:
+        raise
     except Exception as error:
         raise explain(error, location) from error
     if not isinstance(found, dict):
@@ -95,26 +118,25 @@ def import_library() -> Any:
             f"reading tables needs the package datasets: pip install datasets ({error})"
         ) from error
     datasets.disable_progress_bars()
+    import_hub()
     return datasets
 
 
 def explain(error: BaseException, location: TableLocation) -> DatasetError:
     """What ``datasets`` raised, as one line that says what to do."""
-    name, chain = location.name, _chain(error)
+    name, chain = location.name, error_chain(error)
     kinds = {type(link).__name__ for link in chain}
     text = " ".join(str(error).split())
     whole = " ".join(str(link) for link in chain)
     not_found = "DatasetNotFoundError" in kinds
     if "GatedRepoError" in kinds or "gated dataset" in whole or (location.gated and not_found):
+        return gated_error(name)
+    if "RevisionNotFoundError" in kinds or (not_found and "Revision" in whole):
         return DatasetError(
-            f"{name} is gated: accept its terms at https://huggingface.co/datasets/{name} "
-            "and set HF_TOKEN to a token of that account",
-            gated=True,
+            f"{name}: no revision {location.revision!r}; set revision to a commit, tag or branch of it"
         )
     if not_found:
-        return DatasetError(
-            f"no dataset {name!r} on the hub, or it is private: check the name, or set HF_TOKEN if it is yours"
-        )
+        return not_found_error(name)
     if "scripts are no longer supported" in whole:
         return DatasetError(
             f"{name} is built by a script, which datasets 4 and later refuse: "
@@ -128,21 +150,9 @@ def explain(error: BaseException, location: TableLocation) -> DatasetError:
         listed = re.search(r"(\[.*?\])", whole)
         there = f": {_listed(listed[1])}" if listed else ""
         return DatasetError(f"{name} has several subsets; set subset to one of them{there}")
-    if kinds & {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "LocalEntryNotFoundError"}:
-        return DatasetError(
-            f"the hub cannot be reached and {name} is not in the local cache: "
-            "connect once, or point data at a local file"
-        )
+    if is_unreachable(error):
+        return unreachable_error(name)
     return DatasetError(f"{name} cannot be loaded: {type(error).__name__}: {text[:300]}")
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    links: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in links:
-        links.append(link)
-        link = link.__cause__ or link.__context__
-    return links
 
 
 def _listed(python_list: str) -> str:
