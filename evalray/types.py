@@ -312,6 +312,8 @@ class RunConfig:
     warmup_samples: int = 0
     scorer: str = ""
     scorer_args: dict[str, Any] = field(default_factory=dict)
+    benchmark_args: dict[str, Any] = field(default_factory=dict)
+    """What the suite sets of the benchmark's own ``[args]``."""
 
     @property
     def sampling(self) -> SamplingParams:

@@ -37,7 +37,7 @@ _FLAGS = (
 )  # fmt: skip
 
 _MODEL_FIGURES = ("param_count_b", "active_params_b", "gpu_peak_tflops", "gpu_peak_bandwidth_gb_s")
-_LOCAL_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+_LOCAL_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,7 @@ def _cell(
         warmup_samples=suite.run.warmup_samples,
         scorer=scorer,
         scorer_args=_scorer_args(scorer, entry, benchmark),
+        benchmark_args=dict(entry.args or {}),
     )
     notes = [*engine.notes]
     if benchmark is not None:

@@ -94,6 +94,7 @@ class BenchmarkEntry(RunDefaults):
     record_ids: Annotated[list[str], Field(min_length=1)] | None = None
     scorer: str | None = None
     scorer_args: Arguments | None = None
+    args: Arguments | None = None
 
 
 class Cluster(BaseModel):

@@ -21,7 +21,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 def _schemas() -> dict[str, Any]:
     spec = importlib.util.spec_from_file_location("hub_schemas", Path(__file__).with_name("hub_schemas.py"))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.HUB_SCHEMAS
