@@ -99,6 +99,8 @@ class GenerationRequest:
     messages: tuple[dict[str, str], ...]
     sampling: SamplingParams
     timeout_seconds: float = 600.0
+    response_schema: dict[str, Any] | None = None
+    """JSON schema of the reply, for engines whose server can enforce one; the others leave it out."""
 
 
 @dataclass(slots=True)
@@ -379,6 +381,8 @@ class RunSummary:
     """Accuracy without the truncated samples."""
     truncated_rate: float | None = None
     pass_at_k: dict[str, float | None] = field(default_factory=dict)
+    scorer_rates: dict[str, float | None] = field(default_factory=dict)
+    """The scorer's own rates (``position_bias_rate``, ``gaia_human``, ...), each over the samples it concerns."""
     epochs: int = 1
     num_records: int = 0
     bad_rows: int = 0
