@@ -9,10 +9,12 @@ answered.  It either decides (:class:`~evalray.types.Score`) or asks a judge
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from evalray.types import EvalRecord, Outcome, SamplingParams, Score
+from evalray.judges import JudgePrompt
+from evalray.types import EvalRecord, Outcome, Score
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,20 +31,18 @@ class Answer:
 
 
 @dataclass(slots=True, frozen=True)
-class JudgePrompt:
-    """One question to the judge.  ``response_schema`` is a JSON schema for servers that enforce one."""
-
-    messages: tuple[dict[str, str], ...]
-    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=1024))
-    response_schema: dict[str, Any] | None = None
-
-
-@dataclass(slots=True, frozen=True)
 class JudgeCall:
-    """Questions to put to the judge before this sample can be scored."""
+    """Questions to put to the judge before this sample can be scored.
+
+    ``unjudged`` stands where no judge is configured; without it the sample is then ``judge_error``.
+    ``decided`` says that it stands too where the judge's call fails: the rules have the outcome, and
+    the judge's opinion is only kept beside it.
+    """
 
     prompts: tuple[JudgePrompt, ...]
     metadata: dict[str, Any] = field(default_factory=dict)
+    unjudged: Score | None = None
+    decided: bool = False
 
 
 class Scorer(ABC):
@@ -57,8 +57,21 @@ class Scorer(ABC):
     version: ClassVar[int] = 1
     #: Runs in a killable subprocess with a wall clock: for libraries that can hang.
     isolated: ClassVar[bool] = False
-    #: Whether :meth:`assess` may return a :class:`JudgeCall`.
-    uses_judge: ClassVar[bool] = False
+    #: Calls its judge itself, by a backend given to its constructor, and so blocks: run it in a thread.
+    needs_backend: ClassVar[bool] = False
+    #: Rates for the summary: name to the metadata key whose true values are counted, over those
+    #: samples in which it is true or false.
+    summary_rates: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def uses_judge(self) -> bool:
+        """Whether a judge may be asked, with this scorer's arguments.  A subclass may set a plain bool."""
+        return False
+
+    @property
+    def needs_judge(self) -> bool:
+        """Whether samples stay unscored (``judge_error``) where no judge is configured."""
+        return self.uses_judge
 
     def score(self, record: EvalRecord, model_answer: str) -> tuple[bool | None, dict[str, Any]]:
         """``(is_correct, metadata)``; ``None`` means no verdict could be reached."""

@@ -22,9 +22,9 @@ from evalray.scorers.text import (
     lower_in_place,
     normalize_text,
     squeeze_lines,
-    strip_invisible,
     window,
 )
+from evalray.untrusted import strip_invisible
 
 #: What an answer can name; options beyond these have no letter.
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -15,10 +15,10 @@ from evalray.scorers.text import (
     normalize_text,
     squeeze_lines,
     window,
-    without_reasoning,
 )
 from evalray.scorers.verdict import shown, unusable_reference, verdict
 from evalray.types import EvalRecord, Score
+from evalray.untrusted import without_reasoning
 
 _MARKER = re.compile(
     r"(?<![a-z])(?:answer|antwort)[*_]{0,2} ?:[*_]{0,2} ?(?=\S)|(?<![a-z])answer is:? ?(?=\S)", re.IGNORECASE
@@ -50,6 +50,7 @@ class ExactScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "exact"
+    version: ClassVar[int] = 2
 
     ignore_case: bool = True
     punctuation: Punctuation = "edges"

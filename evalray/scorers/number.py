@@ -31,11 +31,11 @@ from evalray.scorers.text import (
     boxed_contents,
     lower_in_place,
     squeeze_lines,
-    strip_invisible,
     window,
 )
 from evalray.scorers.verdict import shown, unusable_reference, verdict
 from evalray.types import EvalRecord, Score
+from evalray.untrusted import strip_invisible
 
 #: A longer numeral is not an answer.
 _MAX_NUMERAL_CHARS = 300

@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from evalray.backend import InferenceBackend
 from evalray.errors import ConfigError, Problem
 from evalray.scorers.base import Scorer
 
@@ -25,12 +26,28 @@ SCORERS: dict[str, str] = {
     "number": "evalray.scorers.number:NumberScorer",
     "exact": "evalray.scorers.exact:ExactScorer",
     "math": "evalray.scorers.math:MathScorer",
+    "reasoning": "evalray.scorers.graded:ReasoningScorer",
+    "simpleqa": "evalray.scorers.graded:SimpleQAScorer",
+    "frames": "evalray.scorers.graded:FramesScorer",
+    "hle": "evalray.scorers.graded:HLEScorer",
+    "gaia": "evalray.scorers.gaia:GAIAScorer",
+    "wildchat": "evalray.scorers.wildchat:WildChatScorer",
 }
 
+_BACKEND_ARGUMENTS = ("judge_backend", "judge_model")
 
-def build_scorer(name: str, args: Mapping[str, Any] | None = None) -> Scorer:
+
+def build_scorer(
+    name: str,
+    args: Mapping[str, Any] | None = None,
+    *,
+    judge_backend: InferenceBackend | None = None,
+    judge_model: str = "",
+) -> Scorer:
     """The scorer called ``name`` (one of :data:`SCORERS`, or ``module:Class``) with its arguments.
 
+    ``judge_backend`` and ``judge_model`` are for a scorer with ``needs_backend``; without a backend
+    it is built with one whose every call fails, so that its arguments can be checked early.
     Raises :class:`ConfigError` for an unknown name, and with every wrong argument at once.
     """
     scorer_class = _load(name)
@@ -38,6 +55,11 @@ def build_scorer(name: str, args: Mapping[str, Any] | None = None) -> Scorer:
     problems = _argument_problems(name, scorer_class, arguments)
     if problems:
         raise ConfigError(problems)
+    if scorer_class.needs_backend:
+        from evalray.scorers.llm_judge import NoJudgeBackend
+
+        arguments["judge_backend"] = judge_backend or NoJudgeBackend()
+        arguments["judge_model"] = judge_model
     try:
         scorer = scorer_class(**arguments)
     except (TypeError, ValueError) as error:
@@ -48,13 +70,24 @@ def build_scorer(name: str, args: Mapping[str, Any] | None = None) -> Scorer:
     return scorer
 
 
-def scorer_fingerprint(scorer: Scorer, args: Mapping[str, Any] | None = None) -> str:
-    """16 hex digits over the scorer's identity, rule version and arguments.
+def scorer_fingerprint(
+    scorer: Scorer, args: Mapping[str, Any] | None = None, *, judge: Mapping[str, Any] | None = None
+) -> str:
+    """16 hex digits over the scorer's identity, rule version and arguments, and over who judges.
 
-    The same for the same rules in any process; another one means that stored answers are scored again.
+    ``judge`` is whatever can change a verdict (model, engine, temperature, ...), no secret; it
+    counts only for a scorer that asks one.  The same for the same rules in any process; another one
+    means that stored answers are scored again.
     """
     kind = type(scorer)
-    identity = [kind.scorer_id, kind.version, f"{kind.__module__}:{kind.__qualname__}", dict(args or {})]
+    identity: list[Any] = [
+        kind.scorer_id,
+        kind.version,
+        f"{kind.__module__}:{kind.__qualname__}",
+        dict(args or {}),
+    ]
+    if judge and scorer.uses_judge:
+        identity.append(dict(judge))
     canonical = json.dumps(identity, sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -80,10 +113,12 @@ def _load(name: str) -> type[Scorer]:
 
 
 def _argument_problems(name: str, scorer_class: type[Scorer], args: dict[str, Any]) -> list[Problem]:
+    given_by_us = _BACKEND_ARGUMENTS if scorer_class.needs_backend else ()
     accepted = {
         parameter.name: parameter
         for parameter in list(inspect.signature(scorer_class.__init__).parameters.values())[1:]
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.name not in given_by_us
     }
     takes_any = (
         any(

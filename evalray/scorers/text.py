@@ -14,15 +14,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
+from evalray.untrusted import strip_invisible, without_reasoning
+
 #: Characters looked at from either end of an answer; one of up to twice this is read whole.
 WINDOW_CHARS = 16_000
 _JOINT = "\n\n\N{HORIZONTAL ELLIPSIS}\n\n"
 #: A token cut by the window's edge is dropped up to this length.
 _MAX_TOKEN_CHARS = 256
-
-_ZERO_WIDTH = dict.fromkeys(
-    [0x00AD, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, *range(0xFE00, 0xFE10)]
-)
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,17 +32,6 @@ class Extraction:
 
 
 NOTHING = Extraction(None, "none")
-
-
-def without_reasoning(text: str) -> str:
-    """What follows the last ``</think>``; nothing, if a reply opens with ``<think>`` and never closes it.
-
-    Engines remove reasoning before a scorer is asked.  This is for text that did not come through
-    one: a train of thought is never graded as the answer.
-    """
-    if "</think>" in text:
-        return text.rpartition("</think>")[2]
-    return "" if text[:64].lstrip().startswith("<think>") else text
 
 
 def window(text: str) -> str:
@@ -60,13 +47,6 @@ def window(text: str) -> str:
     tail_edge = re.search(r"\s", tail[:_MAX_TOKEN_CHARS])
     head = head[: len(head) - (head_edge.start() if head_edge else _MAX_TOKEN_CHARS)]
     return head + _JOINT + tail[tail_edge.start() if tail_edge else _MAX_TOKEN_CHARS :]
-
-
-def strip_invisible(text: str) -> str:
-    """``text`` without zero-width characters and NULs."""
-    if text.isascii():
-        return text.replace("\0", "")
-    return text.translate(_ZERO_WIDTH).replace("\0", "")
 
 
 def squeeze_lines(text: str) -> str:
@@ -155,7 +135,10 @@ def normalize_text(
         text = unicodedata.normalize("NFKC", text.casefold())
     text = text.replace("\N{MINUS SIGN}", "-")
     if punctuation == "edges":
-        text = text.strip(_EDGE_MARKS)
+        bare = text.strip(_EDGE_MARKS)
+        # In ".5" the point is no sentence's.
+        decimal = bare[:1].isdigit() and text[: text.find(bare)].endswith(".")
+        text = f".{bare}" if decimal else bare
     elif punctuation == "all":
         text = "".join(
             char

@@ -60,8 +60,8 @@ class RunFiles:
 class RunManifest:
     """What ``run.json`` holds: the resolved configuration and what was planned last.
 
-    ``info`` is the caller's; the summary reads ``engine``, ``category``, ``bad_rows`` and
-    ``warnings`` from it where they are there.
+    ``info`` is the caller's; the summary reads ``engine``, ``category``, ``bad_rows``, ``warnings``
+    and ``summary_rates`` (name of a rate to the scoring metadata's key) from it where they are there.
     """
 
     config: RunConfig

@@ -5,7 +5,9 @@ Reads the Parquet file a column at a time, so that memory does not follow the le
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from evalray.types import Outcome, RunSummary
 
 _ERRORS = (Outcome.ENGINE_ERROR, Outcome.SCORER_ERROR, Outcome.JUDGE_ERROR)
 _WARN_RATE = 0.01
+_BATCH_ROWS = 1024
 _STATS = {
     "latency_stats": "latency_seconds",
     "ttft_stats": "ttft",
@@ -66,6 +69,13 @@ class _Rows:
         if not len(encoded):
             return np.zeros(0, dtype=np.int64), []
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+    def mappings(self, name: str) -> Iterator[dict[str, Any]]:
+        """The mappings of a column stored as JSON, a batch of rows in memory at a time."""
+        for batch in self._file.iter_batches(_BATCH_ROWS, columns=[name], use_threads=False):
+            for text in batch.column(0).to_pylist():
+                value = json.loads(text) if text else None
+                yield value if isinstance(value, dict) else {}
 
     def close(self) -> None:
         self._file.close()
@@ -126,6 +136,7 @@ def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings:
     _set_intervals(summary, flags, positions)
     _set_measurements(summary, rows, _answered(codes, names), activity)
     summary.per_subject = _per_subject(rows, codes, names, correct_flags)
+    summary.scorer_rates = _scorer_rates(rows, manifest.info.get("summary_rates") or {})
     summary.warnings = [*warnings, *_warnings(summary)]
     summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
     summary.status = _status(summary, config.max_error_rate)
@@ -219,6 +230,19 @@ def _per_subject(
         }
         for name, code in found
     }
+
+
+def _scorer_rates(rows: _Rows, keys: dict[str, str]) -> dict[str, float | None]:
+    """Share of true among the samples whose scoring metadata is true or false at a key, by the rate's name."""
+    if not keys:
+        return {}
+    known, true = Counter[str](), Counter[str]()
+    for metadata in rows.mappings("scoring_metadata"):
+        for name, key in keys.items():
+            if isinstance(flag := metadata.get(key), bool):
+                known[name] += 1
+                true[name] += flag
+    return {name: _ratio(true[name], known[name]) for name in keys}
 
 
 def _pass_at_k(

@@ -28,13 +28,16 @@ def test_arguments_reach_the_scorer() -> None:
     ("name", "args", "expected"),
     [
         ("mqc", {}, "did you mean mcq?"),
-        ("zzz", {}, "known: exact, math, mcq, number"),
+        ("zzz", {}, "known: exact, frames, gaia, hle, math, mcq"),
         ("exact", {"ignore_cas": True}, "did you mean ignore_case?"),
         ("number", {"x": 1}, "takes: no arguments"),
         ("exact", {"ignore_case": "yes"}, "ignore_case"),
         ("exact", {"punctuation": "some"}, "punctuation"),
         ("exact", {"separator": ""}, "separator must not be empty"),
         ("mcq", {"letters": "a?"}, "capital letters"),
+        ("gaia", {"headline": "best"}, "headline"),
+        ("wildchat", {"headline": "official"}, "headline"),
+        ("frames", {"judge": False}, "takes: no arguments"),
         ("no_such_module:X", {}, "cannot import no_such_module"),
         ("evalray.scorers.mcq:Nope", {}, "no Scorer class 'Nope'"),
         ("json:JSONDecoder", {}, "no Scorer class"),
@@ -107,3 +110,46 @@ def test_importing_the_scorers_loads_no_mathematics_library() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+JUDGE = {"model": "judge-1", "engine": "openai", "temperature": 0.0}
+
+
+@pytest.mark.parametrize("name", ["frames", "hle", "simpleqa", "wildchat", "reasoning", "gaia"])
+def test_a_fingerprint_follows_who_judges_where_a_judge_is_asked(name: str) -> None:
+    scorer = build_scorer(name)
+    prints = {
+        scorer_fingerprint(scorer, {}, judge=judge) for judge in (None, JUDGE, {**JUDGE, "model": "judge-2"})
+    }
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(("name", "args"), [("exact", {}), ("mcq", {}), ("gaia", {"judge": False})])
+def test_a_judge_that_is_never_asked_changes_no_fingerprint(name: str, args: dict[str, Any]) -> None:
+    scorer = build_scorer(name, args)
+    assert scorer_fingerprint(scorer, args, judge=JUDGE) == scorer_fingerprint(scorer, args)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "uses", "needs"),
+    [
+        ("exact", {}, False, False),
+        ("math", {}, False, False),
+        ("mcq", {}, False, False),
+        ("mcq", {"judge": True}, True, False),
+        ("gaia", {}, True, False),
+        ("gaia", {"headline": "seed"}, True, True),
+        ("gaia", {"judge": False, "headline": "seed"}, False, False),
+        ("reasoning", {}, True, True),
+        ("reasoning", {"judge": False}, False, False),
+        ("frames", {}, True, True),
+        ("hle", {}, True, True),
+        ("simpleqa", {}, True, True),
+        ("wildchat", {}, True, True),
+    ],
+)
+def test_a_scorer_says_whether_it_uses_and_needs_a_judge(
+    name: str, args: dict[str, Any], uses: bool, needs: bool
+) -> None:
+    scorer = build_scorer(name, args)
+    assert (scorer.uses_judge, scorer.needs_judge) == (uses, needs)
