@@ -19,7 +19,13 @@ from evalray.engines.base import EngineConfig
 from evalray.errors import ConfigError, Problem
 from evalray.plan_notes import cell_notes, deployment_notes
 from evalray.settings import without_url_secret
-from evalray.suite.engine_choice import LLAMACPP, NETWORK_ENGINES, gpus_per_replica
+from evalray.suite.engine_choice import (
+    KEY_VARIABLES,
+    computes_on_cpu,
+    gpus_per_replica,
+    is_over_network,
+    takes_stream,
+)
 from evalray.suite.expand import Cell, expand, suite_name
 from evalray.suite.models import ModelEntry, Suite
 from evalray.suite.names import folder_name_problem, slug
@@ -181,14 +187,14 @@ def _deployment(cell: Cell, runs: list[PlannedRun], *, joins_cluster: bool) -> D
     in_flight = model.max_concurrency or cell.config.max_workers
     tensor_parallel_size = model.tensor_parallel_size or model.num_gpus or 1
     engine_args = {key: value for key, value in model.engine_args.items() if key != _CONTEXT_KEY}
-    if model.stream is not None and engine.name in NETWORK_ENGINES:
+    if model.stream is not None and takes_stream(engine.name):
         engine_args["stream"] = model.stream
     config = EngineConfig(
         model=model.name,
         engine=engine.name,
         path=engine.path,
         base_url=model.base_url,
-        api_key_env=model.api_key_env,
+        api_key_env=model.api_key_env or KEY_VARIABLES.get(engine.name),
         max_concurrency=in_flight,
         tensor_parallel_size=tensor_parallel_size,
         timeout_seconds=float(model.timeout_seconds),
@@ -197,7 +203,9 @@ def _deployment(cell: Cell, runs: list[PlannedRun], *, joins_cluster: bool) -> D
         max_retries=model.max_retries,
         engine_args=engine_args,
     )
-    gpus = gpus_per_replica(engine.name, tensor_parallel_size)
+    gpus = gpus_per_replica(
+        engine.name, tensor_parallel_size, engine_args=engine_args, num_gpus=model.num_gpus
+    )
     notes = deployment_notes(config, gpus * model.replicas, joins_cluster=joins_cluster)
     for run in runs:
         run.notes += notes
@@ -206,9 +214,9 @@ def _deployment(cell: Cell, runs: list[PlannedRun], *, joins_cluster: bool) -> D
         engine_config=config,
         replicas=model.replicas,
         gpus_per_replica=gpus,
-        cpus_per_replica=_NETWORK_CPUS if engine.name in NETWORK_ENGINES else 1.0,
+        cpus_per_replica=_NETWORK_CPUS if is_over_network(engine.name, engine_args) else 1.0,
         in_flight=in_flight,
-        exclusive=engine.name == LLAMACPP,
+        exclusive=computes_on_cpu(engine.name, engine_args, model.num_gpus),
         runs=runs,
     )
 

@@ -163,6 +163,11 @@ class Generation:
     """Requests sent for this result, retries included."""
     error: str | None = None
     error_kind: str | None = None
+    request_params: dict[str, Any] | None = None
+    """Parameters as they were sent, where an engine leaves out what the model refuses (``not_sent``)."""
+    telemetry: dict[str, Any] | None = None
+    """Device figures of this request by the row's names (``energy_joules``, ``power_watts``, ...), where
+    the journal has to carry them: imported rows, whose devices nobody can ask again."""
 
 
 @dataclass(slots=True)
@@ -247,6 +252,7 @@ class EvalResult:
     engine_id: str | None = None
     node_id: str | None = None
     attempts: int | None = None
+    request_params: dict[str, Any] | None = None
     scorer: str = ""
     schema_version: int = SCHEMA_VERSION
 

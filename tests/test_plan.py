@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from evalray.benchmarks import Benchmark, BenchmarkListing
 from evalray.errors import ConfigError
 from evalray.plan import PROMPT_ALLOWANCE_TOKENS, Plan, make_plan, plan_to_dict
-from evalray.suite import Overrides, Registry, load_suite, suite_from_flags
+from evalray.suite import (
+    BenchmarkEntry,
+    ModelEntry,
+    Overrides,
+    Registry,
+    Suite,
+    load_suite,
+    suite_from_flags,
+)
 
 Planned = Callable[..., Plan]
 
@@ -252,6 +261,50 @@ def test_an_engine_is_not_given_arguments_that_are_ours(planned: Planned) -> Non
     entry = '[[models]]\nname = "m.gguf"\nstream = false\nengine_args = { context_tokens = 9, n_batch = 8 }\n'
     config = planned(entry + BENCHMARK).deployments[0].engine_config
     assert (config.engine_args, config.context_tokens) == ({"n_batch": 8}, 9)
+
+
+NETWORKED = frozenset({"openai", "anthropic", "ollama", "lemonade"})
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"), [("gpt-4o", "OPENAI_API_KEY"), ("claude-haiku-4-5", "ANTHROPIC_API_KEY")]
+)
+def test_a_vendors_model_needs_its_vendors_key(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str, variable: str
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    registry = replace(registry, engines=NETWORKED)
+    suite = Suite(models=[ModelEntry(name=model, engine="cloud")], benchmarks=[BenchmarkEntry(name="own")])
+    plan = make_plan(suite, registry=registry)
+    assert plan.deployments[0].engine_config.api_key_env == variable
+    assert any(variable in note for note in plan.runs[0].notes)
+    assert (plan.deployments[0].gpus_per_replica, plan.deployments[0].cpus_per_replica) == (0, 0.25)
+    monkeypatch.setenv(variable, "hunter2")
+    plan = make_plan(suite, registry=registry)
+    assert not any(variable in note for note in plan.runs[0].notes)
+    assert "hunter2" not in json.dumps(plan_to_dict(plan))
+
+
+@pytest.mark.parametrize(
+    ("entry", "gpus", "cpus", "exclusive"),
+    [
+        ({}, 0, 0.25, False),
+        ({"num_gpus": 1}, 0, 0.25, False),
+        ({"engine_args": {"launch": True}}, 0, 1.0, True),
+        ({"engine_args": {"launch": True}, "num_gpus": 1}, 1, 1.0, False),
+    ],
+)
+@pytest.mark.parametrize("engine", ["ollama", "lemonade"])
+def test_a_server_that_is_launched_computes_here(
+    registry: Registry, engine: str, entry: dict[str, Any], gpus: int, cpus: float, exclusive: bool
+) -> None:
+    registry = replace(registry, engines=NETWORKED)
+    model = ModelEntry(name="m", engine=engine, stream=False, **entry)
+    suite = Suite(models=[model], benchmarks=[BenchmarkEntry(name="own")])
+    deployment = make_plan(suite, registry=registry).deployments[0]
+    assert (deployment.gpus_per_replica, deployment.cpus_per_replica) == (gpus, cpus)
+    assert deployment.exclusive is exclusive
+    assert deployment.engine_config.engine_args["stream"] is False
 
 
 def test_a_single_run_is_planned_from_flags(registry: Registry) -> None:

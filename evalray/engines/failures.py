@@ -77,6 +77,22 @@ def error_from_body(
     return RequestError(kind, f"{where}{text}", retryable=retryable, retry_after_seconds=retry_after_seconds)
 
 
+def error_from_client(error: BaseException, secret: str | None = None) -> RequestError | None:
+    """What aiohttp raised for one request, classified; ``None`` where it is nothing of the network's."""
+    import aiohttp
+
+    detail = one_line(str(error) or type(error).__name__, secret)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return RequestError("bad_response", f"the reply was cut short: {detail}", retryable=True)
+    if isinstance(error, (aiohttp.ClientSSLError, aiohttp.InvalidURL)):
+        return RequestError("connection", detail)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return RequestError("bad_response", f"not HTTP: {detail}", retryable=True)
+    if isinstance(error, (aiohttp.ClientError, ConnectionError)):
+        return RequestError("connection", detail, retryable=True)
+    return None
+
+
 def _classify(status: int, text: str) -> tuple[ErrorKind, bool]:
     if status in (400, 413, 422, 500) and _CONTEXT.search(text):
         return "context_length", False

@@ -15,12 +15,12 @@ import os
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.chat_protocol import chat_body, decode_json, encode_body, parse_chunk, parse_completion
-from evalray.engines.failures import error_from_body, one_line, parse_retry_after
+from evalray.engines.failures import error_from_body, error_from_client, one_line, parse_retry_after
 from evalray.engines.sse import MAX_EVENT_BYTES, EventParser
 from evalray.errors import EngineStartError, RequestError
 from evalray.types import GenerationRequest
@@ -169,7 +169,7 @@ class OpenAICompatibleEngine(Engine):
             f"server {shown} asks for a key (HTTP {status}): name the variable that holds it in api_key_env"
         )
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Chunk, None]:
         import aiohttp
 
         if self._session is None:
@@ -188,16 +188,8 @@ class OpenAICompatibleEngine(Engine):
                         return
                     if not self._adapt(error := await self._failure(response)):
                         raise error
-        except aiohttp.ClientPayloadError as error:
-            raise RequestError(
-                "bad_response", f"the reply was cut short: {self._shown(error)}", retryable=True
-            ) from error
-        except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
-            raise RequestError("connection", self._shown(error)) from error
-        except aiohttp.ClientResponseError as error:
-            raise RequestError("bad_response", f"not HTTP: {self._shown(error)}", retryable=True) from error
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise RequestError("connection", self._shown(error), retryable=True) from error
+            raise error_from_client(error, self._key) or error from error
 
     def _body(self, request: GenerationRequest) -> bytes:
         body = chat_body(self.config.model, request)
@@ -281,9 +273,6 @@ class OpenAICompatibleEngine(Engine):
             self._max_tokens_name = "max_completion_tokens"
             return True
         return False
-
-    def _shown(self, error: BaseException) -> str:
-        return one_line(str(error) or type(error).__name__, self._key)
 
     async def close(self) -> None:
         session, self._session = self._session, None

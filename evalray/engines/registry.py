@@ -10,8 +10,13 @@ from evalray.errors import ConfigError, Problem
 
 #: Name in suites -> ``module:class``.
 ENGINES: dict[str, str] = {
+    "anthropic": "evalray.engines.anthropic_api:AnthropicEngine",
+    "lemonade": "evalray.engines.lemonade:LemonadeEngine",
     "llamacpp": "evalray.engines.llamacpp:LlamaCppEngine",
+    "ollama": "evalray.engines.ollama:OllamaEngine",
+    "openai": "evalray.engines.openai_api:OpenAIEngine",
     "openai-compatible": "evalray.engines.openai_compatible:OpenAICompatibleEngine",
+    "vllm": "evalray.engines.vllm_engine:VllmEngine",
 }
 
 

@@ -52,7 +52,9 @@ def _from_parquet(path: Path) -> Iterator[EvalResult]:
         for batch in file.iter_batches(batch_size=512):
             for value in batch.to_pylist():
                 for name in _MAPPINGS:
-                    value[name] = parse((value.get(name) or "{}").encode()) or {}
+                    text = value.pop(name, None)
+                    if text is not None:
+                        value[name] = parse(text.encode()) or {}
                 yield _row(value)
 
 

@@ -38,6 +38,11 @@ _MEASURES = [*_NUMERIC, "is_correct"]
 """Columns with Parquet statistics: of texts they would only repeat prompts in the footer."""
 _TEXTS = tuple(number for number, name in enumerate(COLUMNS) if KINDS[name] is str)
 _MAPPINGS = tuple(number for number, name in enumerate(COLUMNS) if KINDS[name] is dict)
+TELEMETRY = frozenset(
+    {"energy_joules", "power_watts", "gpu_utilization_pct", "mfu_pct", "mbu_pct", "ipw", "ipj", "energy_method",
+     "energy_per_output_token_joules", "throughput_per_watt", "estimated_flops"}
+)  # fmt: skip
+"""Columns of device figures."""
 _values = attrgetter(*COLUMNS)
 _LARGEST = 2**62
 
@@ -115,11 +120,15 @@ def _generated_row(
     generation = read_generation(line)
     row = _row(manifest, position, epoch, line)
     for name in ("model_answer", "raw_text", "reasoning", "finish_reason", "prompt_tokens", "completion_tokens",
-                 "cached_tokens", "reasoning_tokens", "cost_usd", "attempts", "error", "error_kind"):  # fmt: skip
+                 "cached_tokens", "reasoning_tokens", "cost_usd", "attempts", "error", "error_kind",
+                 "request_params"):  # fmt: skip
         setattr(row, name, getattr(generation, name))
     row.engine_id = generation.engine_id or None
     row.node_id = generation.node_id or None
     _set_times(row, generation.timeline)
+    for name, value in (generation.telemetry or {}).items():
+        if name in TELEMETRY:
+            setattr(row, name, value)
     if generation.error is not None:
         row.outcome = str(Outcome.ENGINE_ERROR)
     elif score is None:

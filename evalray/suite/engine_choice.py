@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evalray.suite import openjarvis
 from evalray.suite.models import ModelEntry
 from evalray.suite.registry import Registry
 
 LLAMACPP = "llamacpp"
+VLLM = "vllm"
 OPENAI_COMPATIBLE = "openai-compatible"
 
+CLOUD = "cloud"
+
 #: Engines that are reached over the network: they take no GPU and next to no CPU of the cluster.
-NETWORK_ENGINES = frozenset({OPENAI_COMPATIBLE, "openai", "anthropic", "cloud"})
+NETWORK_ENGINES = frozenset({OPENAI_COMPATIBLE, "openai", "anthropic", CLOUD})
+
+#: The vendors' engines, each with the variable its key is read from where ``api_key_env`` is not given.
+KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+#: How a vendor's models are named.
+_VENDOR_MODELS = {
+    "openai": re.compile(r"(?:gpt-|chatgpt-|codex-|o\d)", re.IGNORECASE),
+    "anthropic": re.compile(r"claude-", re.IGNORECASE),
+}
 
 #: Servers an engine actor may start itself, and which then compute on this cluster's GPUs.
 _LAUNCHABLE = frozenset({"ollama", "lemonade"})
@@ -43,11 +57,20 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
         name = registry.engine_name(entry.engine) or entry.engine
     else:
         name = _default_engine(entry)
+    if name == CLOUD:
+        vendor, problem = _vendor(entry)
+        if vendor is None:
+            return EngineChoice(CLOUD, problem)
+        notes.append(f"{CLOUD}: {vendor}, by {'provider' if entry.provider else 'the model name'}")
+        name = vendor
+    elif entry.engine is None:
         notes.append(f"no engine given: {name} is the default here")
     is_server = entry.base_url is not None and entry.path is None and not names_a_file
     if is_server and name in openjarvis.OPENAI_SERVERS:
         notes.append(f"{name} at {entry.base_url} is reached as {OPENAI_COMPATIBLE}")
         name = OPENAI_COMPATIBLE
+    if is_launched(name, entry.engine_args) and not entry.num_gpus:
+        notes.append(f"{name} is launched without a GPU: set num_gpus to give its server some")
     path = entry.path or (entry.name if names_a_file and name == LLAMACPP else None)
     return EngineChoice(
         name, _why_unsupported(name, entry, path, registry), tuple(notes), _located(path, folder)
@@ -59,7 +82,27 @@ def _default_engine(entry: ModelEntry) -> str:
         return LLAMACPP
     if entry.base_url is not None:
         return OPENAI_COMPATIBLE
-    return "cloud" if entry.provider is not None else openjarvis.DEFAULT_ENGINE
+    return CLOUD if entry.provider is not None else openjarvis.DEFAULT_ENGINE
+
+
+def _vendor(entry: ModelEntry) -> tuple[str | None, str]:
+    """The vendor that ``cloud`` stands for, by ``provider`` or else by the model's name; or why none."""
+    if entry.provider is not None:
+        provider = entry.provider.strip().lower()
+        if provider in KEY_VARIABLES:
+            return provider, ""
+        known = " or ".join(sorted(KEY_VARIABLES))
+        return None, (
+            f"provider {entry.provider!r} has no engine here: {known}, or engine = "
+            f'"{OPENAI_COMPATIBLE}" with its base_url'
+        )
+    for vendor, names in _VENDOR_MODELS.items():
+        if names.match(entry.name):
+            return vendor, ""
+    return None, (
+        f'engine "cloud" goes by the model name, and {entry.name!r} is neither OpenAI\'s (gpt-*, o1 and on, '
+        'chatgpt-*) nor Anthropic\'s (claude-*): set provider, or engine = "openai" or "anthropic"'
+    )
 
 
 def _names_a_file(name: str) -> bool:
@@ -93,8 +136,44 @@ def locate(path: str, folders: tuple[Path, ...], exists: Callable[[Path], bool])
     return next((candidate for candidate in candidates if exists(candidate)), candidates[0])
 
 
-def gpus_per_replica(name: str, tensor_parallel_size: int) -> int:
-    """GPUs one replica books: none over the network, and none for llama.cpp's CPU build."""
-    if name in NETWORK_ENGINES or name in _LAUNCHABLE or name == LLAMACPP:
+def gpus_per_replica(
+    name: str,
+    tensor_parallel_size: int,
+    *,
+    engine_args: Mapping[str, Any] | None = None,
+    num_gpus: int | None = None,
+) -> int:
+    """GPUs one replica books: none over the network, and none for llama.cpp's CPU build.
+
+    A server that the engine starts itself (``launch = true``) computes here: it books the
+    ``num_gpus`` its model gives, and none where it gives none.
+    """
+    if name in _LAUNCHABLE:
+        return (num_gpus or 0) if is_launched(name, engine_args or {}) else 0
+    if name in NETWORK_ENGINES or computes_on_cpu(name, engine_args or {}, num_gpus):
         return 0
-    return tensor_parallel_size
+    stages = (engine_args or {}).get("pipeline_parallel_size", 1) if name == VLLM else 1
+    return tensor_parallel_size * (stages if isinstance(stages, int) else 1)
+
+
+def computes_on_cpu(name: str, engine_args: Mapping[str, Any], num_gpus: int | None = None) -> bool:
+    """Whether a replica computes on its node's cores: llama.cpp's CPU build does, a server that is launched
+    without GPUs, and vLLM where the model says so (``engine_args.device = "cpu"``, or ``num_gpus = 0``)."""
+    if is_launched(name, engine_args):
+        return not num_gpus
+    return name == LLAMACPP or (name == VLLM and (engine_args.get("device") == "cpu" or num_gpus == 0))
+
+
+def is_launched(name: str, engine_args: Mapping[str, Any]) -> bool:
+    """Whether the engine's actor starts the server itself."""
+    return name in _LAUNCHABLE and engine_args.get("launch") is True
+
+
+def takes_stream(name: str) -> bool:
+    """Whether the engine asks a server, which may be asked to stream or not."""
+    return name in NETWORK_ENGINES or name in _LAUNCHABLE
+
+
+def is_over_network(name: str, engine_args: Mapping[str, Any]) -> bool:
+    """Whether a replica only passes requests on to a server elsewhere."""
+    return name in NETWORK_ENGINES or (name in _LAUNCHABLE and not is_launched(name, engine_args))

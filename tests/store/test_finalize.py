@@ -181,6 +181,12 @@ def test_figures_that_are_no_numbers_were_not_measured(driver):
     assert "NaN" not in (driver.directory / "b_m.summary.json").read_text()
 
 
+@pytest.mark.parametrize("sent", [None, {}, {"max_tokens": 16, "not_sent": ["temperature"]}])
+def test_what_was_sent_to_a_vendor_is_in_the_row(driver, sent):
+    row, _ = _one(driver, Generation(model_answer="a", request_params=sent), Score(RIGHT))
+    assert row.request_params == sent
+
+
 def test_not_a_number_in_a_journal_of_other_hands_is_read(driver):
     _one(driver, Generation(model_answer="a"), Score(RIGHT))
     path = driver.directory / "b_m" / "generations.jsonl"

