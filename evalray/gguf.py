@@ -8,6 +8,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import struct
@@ -176,8 +177,8 @@ class _Reader:
 
 
 def _with_sizes(table: list[tuple[str, tuple[int, ...], int]], weight_bytes: int) -> list[GgufTensor]:
-    ends = sorted({offset for _, _, offset in table}) + [weight_bytes]
-    following = dict(zip(ends, ends[1:], strict=False))
+    ends = [*sorted({offset for _, _, offset in table}), weight_bytes]
+    following = dict(itertools.pairwise(ends))
     return [
         GgufTensor(name, shape, offset, max(0, following[offset] - offset)) for name, shape, offset in table
     ]

@@ -1,0 +1,73 @@
+"""Joules, FLOPs and bytes: what a sample cost and how much of the hardware it used."""
+
+from evalray.telemetry.hardware import DeviceMatch, DeviceSpec, find_device, known_devices
+from evalray.telemetry.model_shape import (
+    ShapeResult,
+    model_shape,
+    shape_of_config,
+    shape_of_gguf,
+    shape_of_path,
+)
+from evalray.telemetry.peaks import Peak, PeakSource, resolve_peak
+from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, load_probe
+from evalray.telemetry.roofline import (
+    RequestFlops,
+    Sequence,
+    StepBytes,
+    Utilization,
+    decode_flops,
+    decode_kv_bytes,
+    decode_span_flops,
+    decoding,
+    distinct_experts,
+    estimated_steps,
+    minimum_seconds,
+    prefill_flops,
+    request_flops,
+    request_utilization,
+    step_bytes,
+    utilization,
+    weight_bytes,
+    window_bytes,
+)
+from evalray.telemetry.shape import ModelShape, ShapeSource, WeightSource
+
+__all__ = [
+    "DeviceMatch",
+    "DeviceSpec",
+    "ModelShape",
+    "Peak",
+    "PeakSource",
+    "ProbeError",
+    "ProbeResult",
+    "RequestFlops",
+    "Sequence",
+    "ShapeResult",
+    "ShapeSource",
+    "StepBytes",
+    "Utilization",
+    "WeightSource",
+    "cached_probe",
+    "decode_flops",
+    "decode_kv_bytes",
+    "decode_span_flops",
+    "decoding",
+    "distinct_experts",
+    "estimated_steps",
+    "find_device",
+    "known_devices",
+    "load_probe",
+    "minimum_seconds",
+    "model_shape",
+    "prefill_flops",
+    "request_flops",
+    "request_utilization",
+    "resolve_peak",
+    "shape_of_config",
+    "shape_of_gguf",
+    "shape_of_path",
+    "step_bytes",
+    "utilization",
+    "weight_bytes",
+    "window_bytes",
+]
