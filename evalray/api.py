@@ -197,7 +197,7 @@ def _runs_at(path: Path) -> tuple[Path, str | None]:
         if name != path.name and (path.parent / name / "run.json").is_file():
             return path.parent, name
     message = "no journal beside it to recompute from"
-    hint = "give a sweep directory, a run directory, or the .jsonl next to its run directory"
+    hint = "give a sweep or run directory; `evalray import` makes one of OpenJarvis's results"
     raise ConfigError([Problem(str(path), "", message, hint)])
 
 

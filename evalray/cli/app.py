@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from evalray.cli.compare import compare
 from evalray.cli.doctor import doctor
+from evalray.cli.import_ import import_
 from evalray.cli.lists import list_app
 from evalray.cli.run import plan, run
 from evalray.cli.summarize import summarize
@@ -42,5 +44,7 @@ def options(
 
 for command in (run, plan, summarize, ui, doctor):
     app.command(no_args_is_help=command in (run, plan, summarize))(command)
+app.command("compare", no_args_is_help=True)(compare)
+app.command("import", no_args_is_help=True)(import_)
 app.add_typer(list_app, name="list")
 app.add_typer(mlflow_app, name="mlflow")

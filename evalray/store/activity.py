@@ -34,6 +34,13 @@ class ActivityLog:
             seconds, self._began = time.monotonic() - self._began, None
             self._write({"event": "end", "at": time.time(), "seconds": seconds})
 
+    def record(self, started_at: float, ended_at: float) -> None:
+        """Write a stretch that happened elsewhere, in Unix seconds.  Raises :class:`ValueError` within one."""
+        if self._began is not None:
+            raise ValueError("a stretch is open")
+        self._write({"event": "start", "at": started_at})
+        self._write({"event": "end", "at": ended_at, "seconds": ended_at - started_at})
+
     def _write(self, event: dict[str, Any]) -> None:
         self._journal.append(seal({"v": VERSION, **event}))
         self._journal.flush()

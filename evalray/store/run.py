@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evalray.errors import StoreError
-from evalray.store.activity import ActivityLog
+from evalray.store.activity import Activity, ActivityLog
 from evalray.store.finalize import finalize_run
 from evalray.store.index import RunIndex
 from evalray.store.journal import VERSION, Damage, Journal, LineReader, seal
@@ -148,6 +148,11 @@ class RunStore:
     def end_stretch(self) -> None:
         """Stop the clock of active time; nothing where it stands."""
         self._activity.end()
+
+    def record_stretch(self, started_at: float, ended_at: float) -> None:
+        """Note when a run was done elsewhere, in Unix seconds; nothing where a stretch is noted already."""
+        if Activity.read(self.files.activity).started_at is None:
+            self._activity.record(started_at, ended_at)
 
     def write_skipped(self, items: Iterable[tuple[int, int, EvalRecord, str]]) -> None:
         """Replace the list of samples that were not attempted: position, epoch, record, reason."""
