@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 VENDOR = "anthropic"
 DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+_VENDOR_HOST = "api.anthropic.com"
 _MIN_THINKING_BUDGET = 1024
 _KNOWN_ARGS = (
     "extra_body",
@@ -97,7 +98,7 @@ class AnthropicEngine(Engine):
                 key=self._key,
                 variable=self._variable,
                 model=self.config.model,
-                own_server=base_url is not None,
+                own_server=client.base_url.host != _VENDOR_HOST,
             )
         except BaseException:
             await self.close()

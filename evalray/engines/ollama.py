@@ -130,7 +130,9 @@ class OllamaEngine(Engine):
                     f"{self._base} answers, but not as Ollama does (HTTP {status}): correct base_url"
                 )
             except RequestError as error:
-                if time.monotonic() - began >= min(_REACH_SECONDS, self.config.start_timeout_seconds):
+                if not error.retryable or time.monotonic() - began >= min(
+                    _REACH_SECONDS, self.config.start_timeout_seconds
+                ):
                     raise EngineStartError(
                         f"no Ollama at {self._base}: {error}: start it with 'ollama serve', correct base_url, "
                         "or set engine_args.launch = true"
@@ -207,7 +209,7 @@ class OllamaEngine(Engine):
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         body = self._body(request)
-        yield Chunk(request_params={"think": body.get("think"), **body["options"]})
+        yield Chunk(request_params=body["options"] | ({"think": body["think"]} if "think" in body else {}))
         complete = False
         try:
             async with aclosing(self._lines("/api/chat", body)) as lines:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 VENDOR = "openai"
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+_VENDOR_HOST = "api.openai.com"
 _KNOWN_ARGS = (
     "api",
     "extra_body",
@@ -87,7 +88,7 @@ class OpenAIEngine(Engine):
                 key=self._key,
                 variable=self._variable,
                 model=self.config.model,
-                own_server=self.config.base_url is not None,
+                own_server=client.base_url.host != _VENDOR_HOST,
             )
         except BaseException:
             await self.close()

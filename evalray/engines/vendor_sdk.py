@@ -6,6 +6,7 @@ over the same HTTP client.  Retries are ours (one place for all engines), so the
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,8 @@ from evalray.errors import EngineStartError, RequestError
 
 CONNECT_SECONDS = 20.0
 _PROBE_SECONDS = 15.0
+_PROBE_ATTEMPTS = 3
+_PROBE_PAUSE_SECONDS = 0.5
 
 #: Vendors' symbolic error types, as the HTTP status they stand for: within a stream there is no other.
 _STATUS_OF_TYPE = {
@@ -84,28 +87,31 @@ async def probe(
     """Ask the vendor about the model, which costs nothing: what it says, or ``None`` where it does not.
 
     Raises :class:`EngineStartError` for a refused key, an unknown model, or a server that cannot be
-    reached.  On the user's own server (``own_server``) the question may be unknown, and that is fine.
+    reached.  On the user's own server (``own_server``) the question may be unknown, and that is fine;
+    so is a key that may ask the model and not about it (403).
     """
-    import asyncio
-
-    try:
-        async with asyncio.timeout(_PROBE_SECONDS):
-            return await ask()
-    except TimeoutError:
-        raise EngineStartError(
-            f"the server did not answer within {_PROBE_SECONDS:g} s: check base_url and the network"
-        ) from None
-    except Exception as error:  # noqa: BLE001 -- classified here, whatever the SDK raises
-        failure = request_error(error, key, variable)
-        if failure.kind == "auth":
-            raise EngineStartError(str(failure)) from None
-        if failure.kind == "not_found" and not own_server:
-            raise EngineStartError(f"model {model!r} is not known to this account: {failure}") from None
-        if failure.kind == "connection":
+    for attempts_left in reversed(range(_PROBE_ATTEMPTS)):
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                return await ask()
+        except TimeoutError:
             raise EngineStartError(
-                f"the server cannot be reached: {failure}: check base_url and the network"
+                f"the server did not answer within {_PROBE_SECONDS:g} s: check base_url and the network"
             ) from None
-        return None
+        except Exception as error:  # noqa: BLE001 -- classified here, whatever the SDK raises
+            failure = request_error(error, key, variable)
+            if getattr(error, "status_code", None) == 401:
+                raise EngineStartError(str(failure)) from None
+            if failure.kind == "not_found" and not own_server:
+                raise EngineStartError(f"model {model!r} is not known to this account: {failure}") from None
+            if failure.kind != "connection":
+                return None
+            if not (failure.retryable and attempts_left):
+                raise EngineStartError(
+                    f"the server cannot be reached: {failure}: check base_url and the network"
+                ) from None
+            await asyncio.sleep(_PROBE_PAUSE_SECONDS)
+    return None
 
 
 def request_error(error: BaseException, key: str, variable: str, *, streaming: bool = False) -> RequestError:

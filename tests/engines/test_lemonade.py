@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -135,6 +136,35 @@ async def test_failures_are_classified(server: ScriptedServer, connect: Connect,
     server.script = [handler]
     generation = await run(await connect())
     assert (generation.error_kind, generation.attempts) == (kind, attempts)
+
+
+async def test_a_server_that_goes_away_is_a_connection_error(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    engine = await connect()
+    await server.stop()
+    generation = await run(engine)
+    assert (generation.error_kind, generation.attempts) == ("connection", 3)
+
+
+async def test_a_certificate_that_nobody_signed_stops_the_start(
+    connect: Connect, tls: ssl.SSLContext
+) -> None:
+    secure = ScriptedServer()
+    await secure.start(tls)
+    try:
+        with pytest.raises(EngineStartError, match=r"(?i)certificate"):
+            await connect(base_url=f"{secure.url}/api/v1")
+    finally:
+        await secure.stop()
+
+
+async def test_an_empty_completion_is_an_answer_that_says_nothing(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    server.script = [answer("")]
+    generation = await run(await connect())
+    assert (generation.error, generation.raw_text) == (None, "")
 
 
 @pytest.mark.parametrize(

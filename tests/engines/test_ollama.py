@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -320,6 +321,18 @@ async def test_a_server_that_is_not_there_says_what_to_do(connect: Connect) -> N
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(EngineStartError, match=r"ollama serve.*launch = true"):
             await connect(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+
+async def test_a_certificate_that_nobody_signed_stops_the_start(
+    connect: Connect, tls: ssl.SSLContext
+) -> None:
+    secure = ScriptedServer()
+    await secure.start(tls)
+    try:
+        with pytest.raises(EngineStartError, match=r"(?i)certificate"):
+            await connect(base_url=secure.url, start_timeout_seconds=600.0)
+    finally:
+        await secure.stop()
 
 
 async def test_another_kind_of_server_is_told_from_ollama(server: ScriptedServer, connect: Connect) -> None:

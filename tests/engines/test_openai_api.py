@@ -383,6 +383,14 @@ async def test_a_refused_key_stops_the_start(server: ScriptedServer, connect: Co
     assert KEY not in str(caught.value)
 
 
+async def test_a_key_that_may_ask_the_model_and_not_about_it_is_good(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    server.routes["/v1/models/stub"] = reply(403, {"error": {"message": "Missing scopes: api.model.read"}})
+    server.script = [chat()]
+    assert (await run(await connect())).error is None
+
+
 async def test_a_server_that_is_not_there_stops_the_start(connect: Connect) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

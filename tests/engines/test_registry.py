@@ -25,7 +25,7 @@ def test_an_unknown_engine_gets_the_nearest_name() -> None:
 def test_listing_engines_imports_no_sdk() -> None:
     code = (
         "import sys; from evalray.engines import ENGINES, engine_class; [engine_class(n) for n in ENGINES];"
-        "print([m for m in ('xllamacpp', 'aiohttp', 'openai', 'ray', 'mlflow') if m in sys.modules])"
+        "print([m for m in ('xllamacpp', 'aiohttp', 'openai', 'anthropic', 'httpx2', 'vllm', 'ray', 'mlflow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
