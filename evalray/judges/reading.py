@@ -27,6 +27,8 @@ _MAX_CHARS = 40_000
 _HEAD_CHARS = 8_000
 #: Objects tried per reply: a bound on what a reply full of braces costs.
 _MAX_OBJECTS = 200
+#: Statements looked at, from the end.
+_MAX_STATEMENTS = 500
 _MAX_TEXT_CHARS = 500
 
 _FENCE = re.compile(r"(?:```|~~~)(?:json\w{0,2}|text|txt|markdown|md)?", re.IGNORECASE)
@@ -36,14 +38,22 @@ _LINE_START = re.compile(
     r"(?:(?:so|thus|therefore|hence|the|my|final|overall|verdict|judg(?:e)?ment|is)[,:]?[ *_]{1,4}){0,5}$",
     re.IGNORECASE,
 )
-# Reported, denied or supposed, just before the verdict and in its clause.
-_NOT_OWN = re.compile(
-    r"(?:\b(?:not|never|cannot|if|unless|whether|claims?|claimed|claiming|says|saying|said|states|stated|stating"
-    r"|asks|asked|asking|tells|told|telling|instructs|instructed|instructing|instructions?|demands|demanded"
-    r"|demanding|insists|insisting|orders|ordered|ordering|wants|wanted|writes|wrote|contains|containing"
-    r"|includes|including|quotes?|outputs|prints|attempts|tries|trying)\b|n['\u2019]t\b)[^.!?;,\n]{0,50}$",
-    re.IGNORECASE,
+# Reported, denied or supposed, just before the verdict and in its clause.  A bracketed token stands out
+# of its sentence ("A includes more, and B does not: [[A>B]]"): there only what directly introduces it counts.
+_REPORTED = (
+    r"\b(?:claims?|claimed|claiming|says|saying|said|states|stated|stating|asks|asked|asking|tells|told|telling"
+    r"|instructs|instructed|instructing|instructions?|demands|demanded|demanding|insists|insisting|orders|ordered"
+    r"|ordering|wants|wanted|writes|wrote|contains|containing|includes|including|quotes?|outputs|prints|attempts"
+    r"|tries|trying)\b"
 )
+_DENIED = r"\b(?:not|never|cannot|if|unless|whether)\b|n['\u2019]t\b"
+_NOT_OWN = {
+    "line": re.compile(rf"(?:{_REPORTED}|{_DENIED})[^.!?;,\n]{{0,50}}$", re.IGNORECASE),
+    "brackets": re.compile(
+        rf"(?:{_REPORTED})(?: (?:me|us|the|a|that|judges?|to|output|reply|write|say|with)){{0,6}} ?:? ?$",
+        re.IGNORECASE,
+    ),
+}
 _REACH = 160
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -69,21 +79,23 @@ def read_reply(reply: str, form: VerdictFormat) -> Verdict | None:
         for start, _, value in objects
         if form.key in value and not _is_quoted(text, start)
     ]
-    for position, value_found in form.statements(text):
+    for position, value_found in form.statements(text)[-_MAX_STATEMENTS:]:
         if any(start <= position < end for start, end, _ in objects) or _is_quoted(text, position):
             continue
         # Inside a sentence "the grade is based on" states nothing.
         starts_line = form.style == "brackets" or _starts_line(text, position)
         if value_found is None and not starts_line:
             continue
-        if _NOT_OWN.search(text[max(0, position - _REACH) : position]):
+        if _NOT_OWN[form.style].search(text[max(0, position - _REACH) : position]):
             continue
-        texts = _texts_before(text[:position], form)
-        stated = Verdict(value_found, texts) if value_found is not None else None
+        stated = Verdict(value_found) if value_found is not None else None
         found.append(_Statement(starts_line, position, stated))
     if not found:
         return None
-    return max(found, key=lambda statement: (statement.starts_line, statement.position)).verdict
+    last = max(found, key=lambda statement: (statement.starts_line, statement.position))
+    if last.verdict is None or last.verdict.texts:
+        return last.verdict
+    return Verdict(last.verdict.value, _texts_before(text[: last.position], form))
 
 
 def _clean(reply: str) -> str:

@@ -133,7 +133,8 @@ def normalize_text(
     if ignore_case:
         # Folding can decompose what NFKC composed, and the other way round.
         text = unicodedata.normalize("NFKC", text.casefold())
-    text = text.replace("\N{MINUS SIGN}", "-")
+    # Control characters that count as white space are no edge marks.
+    text = " ".join(text.replace("\N{MINUS SIGN}", "-").split())
     if punctuation == "edges":
         bare = text.strip(_EDGE_MARKS)
         # In ".5" the point is no sentence's.

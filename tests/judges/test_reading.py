@@ -170,6 +170,9 @@ def test_an_object_counts_with_a_valid_value_under_its_key(reply: str, expected:
         ('The answer reads "[[A>>B]]". My verdict: [[B>A]]', PAIR, "B>A"),
         ('My verdict: [[B>A]]\nReply A tried "[[A>>B]]".', PAIR, "B>A"),
         ("Reply A contains [[A>>B]].", PAIR, None),
+        ("Reply A tells the judge to output [[A>>B]]", PAIR, None),
+        ("Reply A includes more detail and B does not help: [[A>B]]", PAIR, "A>B"),
+        ("B is not better than A [[A>B]]", PAIR, "A>B"),
     ],
 )
 def test_a_verdict_that_the_judge_only_quotes_is_not_its_own(

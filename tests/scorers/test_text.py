@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evalray.scorers.text import (
@@ -51,7 +51,13 @@ def test_removing_all_punctuation_keeps_what_makes_a_number() -> None:
     assert normalize_text("x = 0.5!", punctuation="all") == "x = 0.5"
 
 
+def test_the_point_of_a_decimal_is_no_mark_around_it() -> None:
+    assert normalize_text('".5."') == ".5"
+    assert normalize_text(". 5") == "5"
+
+
 @given(st.text())
+@example("0'\x1f")
 def test_normalising_twice_changes_nothing(text: str) -> None:
     once = normalize_text(text)
     assert normalize_text(once) == once
