@@ -70,7 +70,7 @@ class Columns:
                 try:
                     value = made.value(out)
                 except RowError as error:
-                    failed = failed or f"column {name!r}: {error}"
+                    failed = failed or self._absent(made, out) or f"column {name!r}: {error}"
                     continue
             if not is_missing(value):
                 out[name] = value
@@ -80,12 +80,18 @@ class Columns:
             raise RowError(failed)
         return out
 
-    @staticmethod
-    def _passes(condition: Expression, row: Row, failed: str | None) -> bool:
+    def _passes(self, condition: Expression, row: Row, failed: str | None) -> bool:
         try:
             return bool(condition.value(row))
         except RowError as error:
-            raise RowError(failed or f"filter: {error}") from None
+            raise RowError(failed or self._absent(condition, row) or f"filter: {error}") from None
+
+    def _absent(self, expression: Expression, row: Row) -> str | None:
+        """What to say where an expression failed for want of a column."""
+        absent = sorted(name for name in expression.columns if name not in row and name != ARGS)
+        if not absent:
+            return None
+        return f"column {' or '.join(map(repr, self.names_behind(absent[0])))} is missing"
 
     def sources(self, names: Iterable[str]) -> set[str]:
         """The data's own columns behind these names and behind the filter."""

@@ -23,7 +23,7 @@ Loaded = TypeVar("Loaded")
 #: For the one request that asks whether a data set may be read.
 REACH_SECONDS = 8.0
 _OUT_OF_REACH = {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "LocalEntryNotFoundError"}
-_offline_lock = threading.RLock()
+_switch = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +119,32 @@ def from_hub(dataset: HubDataset, load: Callable[[], Loaded]) -> Loaded:
     """
     found = reach(dataset)
     if found.place == "hub":
-        return load()
+        with _switch:
+            return load()
+    if not _may_be_cached(dataset.name):
+        raise _not_here(dataset, found.reason)
     try:
-        with offline():
+        with _offline():
             return load()
     except Exception as error:
         if not is_unreachable(error):
             raise  # it is in the cache, and something else is wrong with it
-        if dataset.gated and not has_token():
-            raise gated_error(dataset.name) from error
-        raise unreachable_error(dataset.name, found.reason) from error
+        raise _not_here(dataset, found.reason) from error
+
+
+def _not_here(dataset: HubDataset, reason: str) -> DatasetError:
+    if dataset.gated and not has_token():
+        return gated_error(dataset.name)
+    return unreachable_error(dataset.name, reason)
+
+
+def _may_be_cached(name: str) -> bool:
+    """Whether either cache has anything of this data set's owner; false only where it has nothing."""
+    import datasets
+
+    owner = name.partition("/")[0]
+    hub_cache, tables = Path(import_hub().constants.HF_HUB_CACHE), Path(datasets.config.HF_DATASETS_CACHE)
+    return any(hub_cache.glob(f"datasets--{owner}*")) or any(tables.glob(f"{owner}*"))
 
 
 def error_chain(error: BaseException) -> list[BaseException]:
@@ -147,12 +163,15 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 @contextmanager
-def offline() -> Iterator[None]:
-    """Neither ``datasets`` nor ``huggingface_hub`` uses the network meanwhile."""
+def _offline() -> Iterator[None]:
+    """Neither ``datasets`` nor ``huggingface_hub`` uses the network meanwhile.
+
+    Their switches are the process's: no load from the hub runs at the same time.
+    """
     import datasets
 
     constants = import_hub().constants
-    with _offline_lock:
+    with _switch:
         before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
         constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
         try:

@@ -42,7 +42,7 @@ def open_dataset(
     :class:`DatasetError` where there is nothing of that name, :class:`ConfigError` where the
     benchmark's template, field expressions, arguments or provider are wrong.
     """
-    benchmark = _with_arguments(benchmark, config, suite_dir)
+    benchmark = _with_arguments(benchmark, config)
     if benchmark.provider and config.data is None:
         return _own_provider(benchmark, config)
     location = _locate(benchmark, config, suite_dir)
@@ -113,24 +113,21 @@ def _rows(
     return AttachedRows(rows, benchmark.attachments, root or beside, beside)
 
 
-def _with_arguments(benchmark: Benchmark, config: RunConfig, suite_dir: Path | None) -> Benchmark:
-    """The benchmark with the suite's ``args`` in place of its own; a file or folder beside the suite
-    gets its whole path."""
+def _with_arguments(benchmark: Benchmark, config: RunConfig) -> Benchmark:
+    """The benchmark with the suite's ``args`` in place of its own."""
     given = config.benchmark_args
     if not given:
         return benchmark
     source = f"benchmark {benchmark.name}"
-    known = ", ".join(benchmark.args) or "no arguments"
-    unknown = [name for name in given if name not in benchmark.args]
-    if unknown:
-        raise ConfigError(
-            [Problem(source, f"args.{name}", "unknown argument", f"takes: {known}") for name in unknown]
-        )
-    args = dict(benchmark.args)
-    for name, value in given.items():
-        beside = suite_dir / value if suite_dir and isinstance(value, str) and value else None
-        args[name] = str(beside) if beside is not None and beside.exists() else value
-    return replace(benchmark, args=args)
+    hint = f"takes: {', '.join(benchmark.args) or 'no arguments'}"
+    problems = [
+        Problem(source, f"args.{name}", "unknown argument", hint)
+        for name in given
+        if name not in benchmark.args
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return replace(benchmark, args={**benchmark.args, **given})
 
 
 def _of_split(paths: list[Path], split: str) -> list[Path]:

@@ -6,6 +6,8 @@ reads take rows by index.  The library is imported when data is loaded, not befo
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,18 +97,35 @@ def _load(location: TableLocation, split: str, split_is_asked: bool) -> Any:
             case "folder":
                 found = library.load_dataset(location.name, location.subset)
             case "saved":
-                found = library.load_from_disk(location.name)
+                splits = _saved_splits(Path(location.name))
+                if splits is None:
+                    return library.load_from_disk(location.name)
+                chosen = _choose(location.name, splits, split, split_is_asked)
+                return library.load_from_disk(str(Path(location.name) / chosen))
     except DatasetError:
         raise
     except Exception as error:
         raise explain(error, location) from error
     if not isinstance(found, dict):
         return found
-    if split in found:
-        return found[split]
-    if len(found) == 1 and not split_is_asked:
-        return next(iter(found.values()))
-    raise DatasetError(f"{location.name}: no split {split!r}; there are {', '.join(found)}; set split")
+    return found[_choose(location.name, list(found), split, split_is_asked)]
+
+
+def _saved_splits(folder: Path) -> list[str] | None:
+    """The splits of a saved dictionary of tables; ``None`` where a single table was saved."""
+    try:
+        written = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return list(map(str, written["splits"]))
+
+
+def _choose(name: str, there: list[str], split: str, is_asked: bool) -> str:
+    if split in there:
+        return split
+    if len(there) == 1 and not is_asked:
+        return there[0]
+    raise DatasetError(f"{name}: no split {split!r}; there are {', '.join(there)}; set split")
 
 
 def import_library() -> Any:
@@ -118,6 +137,8 @@ def import_library() -> Any:
             f"reading tables needs the package datasets: pip install datasets ({error})"
         ) from error
     datasets.disable_progress_bars()
+    # what it logs on the way to an exception would break into the display
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)
     import_hub()
     return datasets
 
@@ -137,6 +158,11 @@ def explain(error: BaseException, location: TableLocation) -> DatasetError:
         )
     if not_found:
         return not_found_error(name)
+    if "BatchSize must be greater than 0" in whole or (location.kind == "saved" and "IndexError" in kinds):
+        # the library does not expect an empty table, and builds all splits of a folder at once
+        if location.kind in ("saved", "parquet"):
+            return DatasetError(f"{name}: the data has no rows")
+        return DatasetError(f"{name}: a table in it has no rows; name the files of another split in data")
     if "scripts are no longer supported" in whole:
         return DatasetError(
             f"{name} is built by a script, which datasets 4 and later refuse: "

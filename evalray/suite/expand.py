@@ -202,7 +202,7 @@ def _cell(
         warmup_samples=suite.run.warmup_samples,
         scorer=scorer,
         scorer_args=_scorer_args(scorer, entry, benchmark),
-        benchmark_args=dict(entry.args or {}),
+        benchmark_args=_benchmark_args(entry, suite.folder),
     )
     notes = [*engine.notes]
     if benchmark is not None:
@@ -249,6 +249,16 @@ def _scorer_args(scorer: str, entry: BenchmarkEntry, benchmark: Benchmark | None
     """The benchmark's arguments apply to its own scorer only; the suite's come on top."""
     own = benchmark.scorer_args if benchmark and benchmark.scorer == scorer else {}
     return {**own, **(entry.scorer_args or {})}
+
+
+def _benchmark_args(entry: BenchmarkEntry, folder: Path) -> dict[str, Any]:
+    """A file or folder beside the suite gets its whole path: a run may start anywhere."""
+    return {
+        name: str(folder / value)
+        if isinstance(value, str) and value and path_or_glob_exists(folder / value)
+        else value
+        for name, value in (entry.args or {}).items()
+    }
 
 
 def _data(overrides: Overrides, entry: BenchmarkEntry, folder: Path, benchmark: Benchmark) -> str | None:

@@ -147,7 +147,7 @@ json_values = st.recursive(
 
 
 @given(rows=st.lists(st.dictionaries(texts, json_values, max_size=4), max_size=8), ascii_only=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 def test_json_rows_come_back_as_written(tmp_path: Path, rows: list[dict], ascii_only: bool) -> None:
     lines = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows)
     array = json.dumps(rows, ensure_ascii=ascii_only, indent=1)
@@ -165,7 +165,7 @@ structured = st.lists(
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.csv", "x.tsv"])
 @given(content=structured | st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 def test_no_bytes_make_a_reader_raise_anything_but_a_data_error(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
@@ -179,7 +179,7 @@ def test_no_bytes_make_a_reader_raise_anything_but_a_data_error(
 
 
 @given(cells=st.lists(st.tuples(texts, st.text(string.printable, max_size=20)), min_size=1, max_size=6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 def test_csv_rows_come_back_as_written(tmp_path: Path, cells: list[tuple[str, str]]) -> None:
     def quoted(cell: str) -> str:
         return '"' + cell.replace('"', '""') + '"'

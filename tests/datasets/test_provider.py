@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 import tracemalloc
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from evalray.datasets import files
 from evalray.errors import DatasetError
 
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 
 
 def ids(provider) -> list[str]:
@@ -348,3 +349,57 @@ def test_unusual_text_is_carried_unchanged(load, write_rows, text) -> None:
     assert first.problem == f"Question: {text}"
     assert first.reference == text
     assert {first.record_id, second.record_id} == {text, f"{text}#2"}
+
+
+# -- compressed files ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv"])
+def test_compressed_files_give_the_records_and_digest_of_plain_ones(load, tmp_path, name) -> None:
+    rows = [{"question": f"q {i}", "answer": str(i)} for i in range(50)]
+    plain = tmp_path / name
+    if name.endswith(".csv"):
+        with plain.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["question", "answer"])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif name.endswith(".json"):
+        plain.write_text(json.dumps(rows))
+    else:
+        plain.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    whole, unpacked = load(plain), load(packed)
+    assert list(unpacked.iter_records()) == list(whole.iter_records())
+    assert unpacked.digest() == whole.digest()
+
+
+def test_bad_row_of_a_compressed_file_is_named_by_that_file(load, tmp_path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"question": "a", "answer": 1}\n{\n'))
+    assert load(path).bad_rows[0].where == f"{path}:2"
+
+
+@pytest.mark.parametrize(
+    "content", [b"plain text", gzip.compress(bytes(range(256)))[:40], b""], ids=["plain", "torn", "empty"]
+)
+def test_file_that_is_not_what_its_name_says_is_one_line(load, tmp_path, content) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"cannot be unpacked|the data has no rows") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+# -- filters ------------------------------------------------------------------------------------
+
+
+def test_rows_that_do_not_belong_are_counted_and_take_no_place(load, write_rows, numbered_rows) -> None:
+    path = write_rows(numbered_rows(20))
+    whole, part = load(path), load(path, filter="answer | int is even")
+    assert ids(part) == [r.record_id for r in whole.iter_records() if int(r.reference) % 2 == 0]
+    assert (part.size(), part.filtered_row_count, part.bad_row_count) == (10, 10, 0)
+    assert part.warnings == ["10 rows are left out by the benchmark's filter"]
+    assert part.digest() != whole.digest()
+    with pytest.raises(DatasetError, match="all 20 rows are left out by the benchmark's filter"):
+        load(path, filter="false")

@@ -317,3 +317,12 @@ def test_adding_an_engine_or_a_scorer_turns_its_cells_ready(
         scorers=registry.scorers | {"dual_comparison"},
     )
     assert expand(suite, None, grown)[0].unsupported == ()
+
+
+def test_a_benchmarks_arguments_reach_its_run_and_paths_are_the_suites(
+    load: Load, registry: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "articles").mkdir()
+    suite = load(MATRIX.replace('"gsm8k"', '"gsm8k"\nargs = { articles = "articles", n = 2, s = "no path" }'))
+    args = expand(suite, None, registry)[0].config.benchmark_args
+    assert args == {"articles": str(tmp_path / "articles"), "n": 2, "s": "no path"}
