@@ -1,0 +1,31 @@
+"""Which replicas book GPUs, and which have the cores to themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalray.suite.engine_choice import computes_on_cpu, gpus_per_replica
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_gpus", "gpus"),
+    [
+        ({}, None, 2),
+        ({"pipeline_parallel_size": 3}, None, 6),
+        ({"device": "cpu"}, None, 0),
+        ({"device": "cpu"}, 2, 0),
+        ({}, 0, 0),
+    ],
+)
+def test_vllm_books_a_gpu_for_every_worker_unless_it_runs_on_cpu(
+    arguments: dict[str, Any], num_gpus: int | None, gpus: int
+) -> None:
+    assert gpus_per_replica("vllm", 2, engine_args=arguments, num_gpus=num_gpus) == gpus
+    assert computes_on_cpu("vllm", arguments, num_gpus) is (gpus == 0)
+
+
+@pytest.mark.parametrize(("name", "on_cpu"), [("llamacpp", True), ("openai-compatible", False)])
+def test_a_server_elsewhere_leaves_the_cores_alone(name: str, on_cpu: bool) -> None:
+    assert computes_on_cpu(name, {"device": "cpu"}) is on_cpu
