@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def ray_cluster() -> Iterator[None]:
 
     # Engines and scorers of the tests are found by name in Ray's processes too.
     old = os.environ.get("PYTHONPATH")
+    sys.path.insert(0, _TESTS)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_TESTS, old]))
     cluster = RayCluster()
     asyncio.run(cluster.connect(180.0))
@@ -28,6 +30,7 @@ def ray_cluster() -> Iterator[None]:
         yield
     finally:
         asyncio.run(cluster.close(30.0))
+        sys.path.remove(_TESTS)
         if old is None:
             del os.environ["PYTHONPATH"]
         else:

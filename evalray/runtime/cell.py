@@ -73,12 +73,12 @@ class Cell:
         self._head = (*head, *fewshot_messages(benchmark, config.num_fewshot))
         engine_class = find_engine(self._engine.engine)
         neutral = engine_class.answer_neutral_args
-        digest = provider.digest()
+        digest, prompt = provider.digest(), prompt_hash(benchmark, config)
         fingerprint = run_fingerprint(
             config,
             engine=self._engine.engine,
             engine_args={k: v for k, v in self._engine.engine_args.items() if k not in neutral},
-            prompt_hash=prompt_hash(benchmark, config),
+            prompt_hash=prompt,
             data_digest=digest,
         )
         info = {
@@ -86,6 +86,7 @@ class Cell:
             "category": benchmark.category,
             "data": config.data or benchmark.data_path,
             "data_digest": digest,
+            "prompt_hash": prompt,
             "bad_rows": provider.bad_row_count,
             "warnings": self._warnings(provider),
         }

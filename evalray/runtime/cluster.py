@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -23,8 +24,12 @@ from typing import Any
 from evalray.errors import PlacementError
 from evalray.runtime.placement import Nodes
 
+_log = logging.getLogger("evalray.ray")
+
 _STORE_BYTES = 128 << 20
-_SMALLEST_STORE_BYTES = 80 << 20
+_SMALLEST_log = logging.getLogger("evalray.ray")
+
+_STORE_BYTES = 80 << 20
 _PROBE_SECONDS = 5.0
 
 #: Read by Ray's processes when they start.  Users' own settings win.
@@ -125,6 +130,7 @@ class RayCluster:
                 os.environ.setdefault("RAY_AUTH_MODE", "token")
         import ray
 
+        _quieten()
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         self._ours = True
         if self.address is not None:
@@ -181,6 +187,18 @@ def _provide_local_token() -> None:
     if not has_token() and os.environ.get("RAY_AUTH_MODE", "token") == "token":
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _quieten() -> None:
+    """Ray prints what happens to its workers on stdout, which is the results' alone: into the log with it."""
+    from ray._private import worker
+
+    def to_log(data: dict[str, Any], ignore_prefix: bool = False) -> None:
+        for line in data.get("lines", ()):
+            _log.debug("%s", line)
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = to_log
 
 
 def _probe(address: str) -> None:

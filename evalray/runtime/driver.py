@@ -54,12 +54,28 @@ def run_sweep(
     sweep directory cannot be used.  Everything later is in the result.
     """
     scorers = _build_scorers(plan)
-    with SweepStore.open(plan.directory, fresh=fresh) as store:
+    store = SweepStore.open(plan.directory, fresh=fresh)
+    result: SweepResult | None = None
+    try:
         sweep = _Sweep(
             plan, scorers, store, progress or SweepProgress(), on_message, tracker, policy or RuntimePolicy()
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(sweep.run())
+            result = runner.run(sweep.run())
+    finally:
+        _close(store, result)
+    return result
+
+
+def _close(store: SweepStore, result: SweepResult | None) -> None:
+    """A journal that cannot be closed in order is said, and never hides how the sweep ended."""
+    try:
+        store.close()
+    except StoreError as error:
+        if result is not None:
+            if str(error) not in result.errors:
+                result.errors.append(str(error))
+            result.exit_code = result.exit_code or EXIT_FAILED
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

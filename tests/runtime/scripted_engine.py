@@ -24,6 +24,7 @@ NAME = "runtime.scripted_engine:ScriptedEngine"
 class ScriptedEngine(Engine):
     name: ClassVar[str] = NAME
     default_concurrency: ClassVar[int] = 4
+    answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"seconds", "log", "start"})
 
     async def start(self) -> EngineInfo:
         args = self.config.engine_args
