@@ -27,9 +27,7 @@ from evalray.runtime.placement import Nodes
 _log = logging.getLogger("evalray.ray")
 
 _STORE_BYTES = 128 << 20
-_SMALLEST_log = logging.getLogger("evalray.ray")
-
-_STORE_BYTES = 80 << 20
+_SMALLEST_STORE_BYTES = 80 << 20
 _PROBE_SECONDS = 5.0
 
 #: Read by Ray's processes when they start.  Users' own settings win.
