@@ -117,7 +117,8 @@ def compare_paths(
     _adjust(report.comparisons)
     if regression_threshold is not None:
         for comparison in report.comparisons:
-            comparison.regression = _is_regression(comparison, regression_threshold)
+            several = len(report.comparisons) > 1
+            comparison.regression = _is_regression(comparison, regression_threshold, several=several)
     return report
 
 
@@ -206,7 +207,7 @@ def _adjust(comparisons: list[Comparison]) -> None:
         difference.p_adjusted = p
 
 
-def _is_regression(comparison: Comparison, threshold: float) -> bool:
+def _is_regression(comparison: Comparison, threshold: float, *, several: bool) -> bool:
     """The interval lies below zero and the drop exceeds the threshold.
 
     Of several comparisons each must hold after Holm's correction too: twenty at 95 % would raise a
@@ -221,7 +222,6 @@ def _is_regression(comparison: Comparison, threshold: float) -> bool:
         )
         hint = f"at least {MIN_RECORDS_FOR_VERDICT}, and {MIN_SHARE_SCORED:.0%} of the common ones"
         raise _unequal(comparison.a, comparison.b, message, hint)
-    several = change.p_adjusted != change.p_value
     certain = not several or (change.p_adjusted is not None and change.p_adjusted < SIGNIFICANCE)
     return change.difference < 0 and change.excludes_zero and certain and -change.difference > threshold
 

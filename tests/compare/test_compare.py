@@ -206,6 +206,18 @@ def test_several_candidates_are_corrected_by_holm(write_run) -> None:
     assert first.p_adjusted == pytest.approx(max(first.p_value or 0, second.p_adjusted or 0))
 
 
+def test_one_of_several_comparisons_has_to_hold_after_the_correction(write_run) -> None:
+    a = write_run("a", "+" * 100)
+    dropped, same = write_run("b", "+" * 94 + "-" * 6), write_run("c", "+" * 99 + "-")
+    assert only(a, dropped, regression_threshold=0.0).regression is True  # p = 0.031
+    report = compare_paths(a, [dropped, same], regression_threshold=0.0)
+    assert [c.regression for c in report.comparisons] == [False, False]  # p = 0.0625 by Holm
+    clear = write_run("d", "+" * 80 + "-" * 20)
+    report = compare_paths(a, [same, clear], regression_threshold=0.0)
+    assert [c.regression for c in report.comparisons] == [False, True]
+    assert report.regression is True
+
+
 def test_sweeps_are_matched_by_benchmark_and_model(write_run) -> None:
     for sweep in ("a", "b"):
         for model in ("m", "n"):
