@@ -57,8 +57,8 @@ def write_run(folder: Path, name: str, records: int, epochs: int, accuracy: floa
         writer.close()
 
 
-def measure(*arguments: str) -> tuple[float, int, int]:
-    """Wall seconds, peak resident bytes and exit code of one command."""
+def measure(*arguments: str) -> tuple[float, float, int, int]:
+    """Wall seconds, CPU seconds, peak resident bytes and exit code of one command."""
     command = [sys.executable, "-m", "evalray", *arguments]
     started = time.perf_counter()
     process = os.posix_spawn(
@@ -68,7 +68,8 @@ def measure(*arguments: str) -> tuple[float, int, int]:
         file_actions=[(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)],
     )
     _, status, usage = os.wait4(process, 0)
-    return time.perf_counter() - started, usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - started
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
@@ -82,12 +83,13 @@ def main() -> None:
         for number, name in enumerate(("a", "b")):
             write_run(Path(folder), name, options.records, options.epochs, 0.6 + 0.01 * number, number)
         files = [str(Path(folder) / f"{name}.{options.form}") for name in ("a", "b")]
-        seconds, peak, code = measure("compare", *files, "--json")
+        seconds, cpu_seconds, peak, code = measure("compare", *files, "--json")
     result = {
         "records": options.records,
         "epochs": options.epochs,
         "form": options.form,
         "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
         "peak_mib": round(peak / 2**20, 1),
         "exit_code": code,
         "met": code == 0 and seconds <= 10 and peak <= 2**30,
