@@ -44,6 +44,20 @@ class JudgeCall:
     unjudged: Score | None = None
     decided: bool = False
 
+    def without_judge(self) -> Score:
+        """The score where no judge is configured."""
+        if self.unjudged is not None:
+            return self.unjudged
+        return Score(Outcome.JUDGE_ERROR, metadata={**self.metadata, "reason": "no judge configured"})
+
+    def after_failure(self, error: str) -> Score:
+        """The score where the judge's call failed; ``error`` is kept and never read as a reply."""
+        if self.decided and self.unjudged is not None:
+            kept = {**self.unjudged.metadata, "judge_failure": error}
+            return Score(self.unjudged.outcome, self.unjudged.score, kept)
+        metadata = {**self.metadata, "reason": "judge_failed", "error": error}
+        return Score(Outcome.JUDGE_ERROR, metadata=metadata)
+
 
 class Scorer(ABC):
     """Compares an answer with a record's reference.
@@ -100,3 +114,11 @@ class Scorer(ABC):
         A reply that cannot be read is ``judge_error``, never right and never wrong.
         """
         raise NotImplementedError(f"{type(self).__name__} asks no judge")
+
+    def stored_replies(self, metadata: Mapping[str, Any]) -> list[str] | None:
+        """The judge's replies as an earlier score's metadata keeps them, for reading them again.
+
+        ``None`` where it holds none.  As many as prompts, or they belong to another call.
+        """
+        reply = metadata.get("raw_judge_output")
+        return [reply] if isinstance(reply, str) else None

@@ -27,7 +27,7 @@ from evalray.scorers.judged import (
     reply_metadata,
     unreadable,
 )
-from evalray.scorers.number import parse_number
+from evalray.scorers.number import parse_number, unit_words
 from evalray.scorers.text import Extraction, last_match, normalize_text
 from evalray.scorers.verdict import shown, unusable_reference
 from evalray.types import EvalRecord, Outcome, Score
@@ -99,10 +99,6 @@ def _without_space(text: str) -> str:
 _MAX_HUMAN_CHARS = 2_000
 _THOUSANDS_AWARE = re.compile(r"[;,](?!(?<=\d,)\d{3}(?!\d))")
 _ANY_SEPARATOR = re.compile(r"[;,]")
-_NUMERAL_WORDS = frozenset({"thousand", "million", "billion", "trillion", "hundred"})
-# What follows a number and makes another answer of it.
-_CHANGES_NUMBER = re.compile(r"\b(?:and|or|not|half|quarter|times|to|per|out|of)\b")
-_MAX_UNIT_WORDS = 3
 _INFINITE = frozenset({"inf", "infinity", "\u221e", "infinite"})
 
 
@@ -186,16 +182,11 @@ def _words(text: str) -> list[str]:
 
 def _quantity(text: str) -> _Quantity | None:
     """A number with at most a few words of unit; ``None`` for anything else."""
-    value = parse_number(text)
-    if value is None:
+    value, words = parse_number(text), unit_words(text)
+    if value is None or words is None:
         return None
-    after = re.sub(r"^[^A-Za-z%]*", "", text.lower().replace("\\%", "%"))
-    words = [word for word in re.findall(r"[^\W\d]+", after) if word not in _NUMERAL_WORDS]
-    is_percent = "%" in text or "percent" in words
-    unit = [word for word in words if word != "percent"]
-    if len(unit) > _MAX_UNIT_WORDS or _CHANGES_NUMBER.search(after):
-        return None
-    return _Quantity(value, is_percent, " ".join(unit))
+    unit = " ".join(word for word in words if word != "percent")
+    return _Quantity(value, "%" in text or "percent" in words, unit)
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from evalray.scorers.base import Answer, Scorer
-from evalray.scorers.number import numbers_equal
+from evalray.scorers.number import numbers_equal, unit_words
 from evalray.scorers.text import (
     NOTHING,
     Extraction,
@@ -102,7 +102,8 @@ def quick_match(reference: str, candidate: str) -> bool | None:
         return False
     if _INTEGER.match(left) and _INTEGER.match(right):
         return int(left) == int(right)
-    if "%" not in left + right and numbers_equal(reference, candidate):
+    plainly_a_number = "\\" in candidate or unit_words(candidate) is not None
+    if "%" not in left + right and plainly_a_number and numbers_equal(reference, candidate):
         return True
     # A bare list given as a tuple; the other way round an interval or a point would lose its brackets.
     if "," in left and right == f"({left})":
@@ -134,6 +135,7 @@ class MathScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "math"
+    version: ClassVar[int] = 2
     isolated: ClassVar[bool] = True
 
     def warm_up(self) -> None:

@@ -130,6 +130,23 @@ def numbers_equal(left: str, right: str) -> bool:
     return value is not None and value == parse_number(right)
 
 
+# What follows a number and makes another answer of it ("and a half", "or 13", "out of 20").
+_CHANGES_NUMBER = re.compile(r"\b(?:and|or|not|half|quarter|to|per|out|of|squared|cubed|dozen)\b")
+_MAX_UNIT_WORDS = 3
+
+
+def unit_words(text: str) -> list[str] | None:
+    """The lower-case words of unit beside the one number of ``text``, scale words and ``%`` aside.
+
+    ``None`` where ``text`` is not a number with at most a few words that leave its value alone.
+    """
+    if parse_number(text) is None:
+        return None
+    beside = re.sub(r"^[^A-Za-z]*", "", text.lower())
+    words = [word for word in re.findall(r"[^\W\d]+", beside) if word not in _SCALES]
+    return None if len(words) > _MAX_UNIT_WORDS or _CHANGES_NUMBER.search(beside) else words
+
+
 def extract_number(text: str, *, explicit_only: bool = False) -> Extraction:
     """The number ``text`` gives as its answer, as written without its decoration, and the rule.
 

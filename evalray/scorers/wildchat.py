@@ -80,6 +80,11 @@ class WildChatScorer(Scorer):
         right = metadata["win_or_tie_either" if self.headline == "seed" else "win_or_tie_both"]
         return Score(Outcome.CORRECT if right else Outcome.INCORRECT, metadata=metadata)
 
+    def stored_replies(self, metadata: Mapping[str, Any]) -> list[str] | None:
+        passes = [metadata.get(key) for key in ("generated_as_a", "generated_as_b")]
+        replies = [one.get("response") if isinstance(one, dict) else None for one in passes]
+        return [str(reply) for reply in replies] if None not in replies else None
+
 
 def compare_orders(as_a: str, as_b: str) -> dict[str, bool | str | None]:
     """What the verdicts of the two orders say together; the model was A in the first, B in the second.

@@ -36,7 +36,9 @@ def judging() -> Judging:
         again = scorer.assess(record, answer)
         assert again == result
         score = scorer.read_verdict(record, answer, result, list(replies))
-        assert scorer.read_verdict(record, answer, again, list(replies)) == score
+        stored = scorer.stored_replies(score.metadata)
+        assert stored == list(replies)
+        assert scorer.read_verdict(record, answer, again, stored) == score
         return score
 
     return run

@@ -119,6 +119,8 @@ def test_question_reference_and_answer_reach_the_judge_as_material(scorer: Score
         ("Paris", "**Answer:** Paris"),
         ("the mitochondria", "Mitochondria"),
         ("1,000", "The answer is 1000."),
+        ("12", "Answer: 12 apples"),
+        ("17000", "Answer: 17 thousand"),
     ],
 )
 def test_reasoning_finds_an_equal_answer_right_without_a_judge(
@@ -137,6 +139,9 @@ def test_reasoning_finds_an_equal_answer_right_without_a_judge(
         ("12", "Answer: (1,2)"),
         ("x1", "Answer: x-1"),
         ("5", "Answer: .5"),
+        ("12", "Answer: 12 and a half"),
+        ("12", "Answer: 12 or so"),
+        ("3", "Answer: 3 dozen"),
         ("Paris", "It lies on the Seine."),
     ],
 )
