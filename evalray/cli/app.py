@@ -8,6 +8,7 @@ import typer
 
 from evalray.cli.compare import compare
 from evalray.cli.doctor import doctor
+from evalray.cli.hardware import hardware_app
 from evalray.cli.import_ import import_
 from evalray.cli.lists import list_app
 from evalray.cli.run import plan, run
@@ -46,5 +47,6 @@ for command in (run, plan, summarize, ui, doctor):
     app.command(no_args_is_help=command in (run, plan, summarize))(command)
 app.command("compare", no_args_is_help=True)(compare)
 app.command("import", no_args_is_help=True)(import_)
+app.add_typer(hardware_app, name="hardware")
 app.add_typer(list_app, name="list")
 app.add_typer(mlflow_app, name="mlflow")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evalray.gguf import GgufError, read_gguf
+from evalray.gguf import GgufError
 from evalray.telemetry.config_shape import UnknownShape, config_dimensions, text_config
 from evalray.telemetry.gguf_shape import gguf_dimensions
 from evalray.telemetry.quantization import precision
@@ -27,8 +27,8 @@ from evalray.telemetry.shape import (
 )
 from evalray.telemetry.weights import (
     UnreadableWeights,
-    gguf_parts,
     gguf_sizes,
+    read_whole_gguf,
     safetensors_sizes,
     weights_of_precision,
     weights_of_tensors,
@@ -128,9 +128,9 @@ def _tensor_weights(folder: Path, dims: Dimensions, otherwise: Weights) -> tuple
 def shape_of_gguf(file: Path, *, kv_bytes_per_value: float | None = None) -> ShapeResult:
     """The shape of a GGUF model; of a split one the file may be any part, and all are read."""
     try:
-        parts = gguf_parts(file)
-        dims = gguf_dimensions(read_gguf(parts[0]))
-        weights = weights_of_tensors(gguf_sizes(parts), dims)
+        model = read_whole_gguf(file)
+        dims = gguf_dimensions(model)
+        weights = weights_of_tensors(gguf_sizes(model), dims)
     except OSError as error:
         return ShapeResult(None, f"{file} cannot be read: {error.strerror}")
     except (GgufError, UnknownShape, UnreadableWeights) as error:

@@ -11,10 +11,11 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evalray.gguf import read_gguf
+from evalray.gguf import GgufError, GgufFile, read_gguf
 from evalray.telemetry.quantization import Precision
 from evalray.telemetry.shape import Dimensions, ExpertWeights, Weights, WeightSource, matmul_params
 
@@ -159,6 +160,18 @@ def gguf_parts(file: Path) -> list[Path]:
     ]
 
 
-def gguf_sizes(parts: Iterable[Path]) -> list[tuple[str, float]]:
-    """Name and bytes of every tensor.  Raises ``OSError`` and :class:`evalray.gguf.GgufError`."""
-    return [(tensor.name, float(tensor.bytes)) for part in parts for tensor in read_gguf(part).tensors]
+def read_whole_gguf(file: Path) -> GgufFile:
+    """One model: the first part's values with the tensors of all.
+
+    Raises ``OSError``, and :class:`evalray.gguf.GgufError` where a part is damaged or cut short.
+    """
+    parts = [read_gguf(part) for part in gguf_parts(file)]
+    if any(part.missing_bytes for part in parts):
+        raise GgufError(f"{file} is cut short: fetch it again")
+    tensors = [tensor for part in parts for tensor in part.tensors]
+    return replace(parts[0], tensors=tensors, file_bytes=sum(part.file_bytes for part in parts))
+
+
+def gguf_sizes(file: GgufFile) -> list[tuple[str, float]]:
+    """Name and bytes of every tensor."""
+    return [(tensor.name, float(tensor.bytes)) for tensor in file.tensors]
