@@ -9,8 +9,9 @@ from pathlib import Path
 from evalray.benchmarks import Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.engines.model_path import resolve_model_path
+from evalray.engines.vllm_args import model_source
 from evalray.errors import EngineStartError
-from evalray.suite.engine_choice import LLAMACPP
+from evalray.suite.engine_choice import LLAMACPP, VLLM
 from evalray.suite.expand import looks_local, path_or_glob_exists
 from evalray.types import RunConfig
 
@@ -18,9 +19,12 @@ from evalray.types import RunConfig
 def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) -> list[str]:
     """What a deployment lacks on this machine.  A cluster that is joined may have it all."""
     notes = []
-    if config.engine == LLAMACPP and config.path is not None:
+    if config.path is not None and config.engine in (LLAMACPP, VLLM):
         try:
-            resolve_model_path(config.path)
+            if config.engine == VLLM:
+                model_source(config)
+            else:
+                resolve_model_path(config.path)
         except EngineStartError as error:
             notes.append(str(error))
     if config.api_key_env and not os.environ.get(config.api_key_env):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evalray.engines.base import EngineConfig
+from evalray.plan_notes import deployment_notes
 from evalray.suite.engine_choice import computes_on_cpu, gpus_per_replica
 
 
@@ -29,3 +32,18 @@ def test_vllm_books_a_gpu_for_every_worker_unless_it_runs_on_cpu(
 @pytest.mark.parametrize(("name", "on_cpu"), [("llamacpp", True), ("openai-compatible", False)])
 def test_a_server_elsewhere_leaves_the_cores_alone(name: str, on_cpu: bool) -> None:
     assert computes_on_cpu(name, {"device": "cpu"}) is on_cpu
+
+
+def test_a_checkpoint_that_is_not_there_is_noted_by_the_plan(tmp_path: Path) -> None:
+    missing = EngineConfig(model="m", engine="vllm", path=str(tmp_path / "m"))
+    assert "does not exist" in deployment_notes(missing, 0, joins_cluster=False)[0]
+    assert (
+        "config.json is missing"
+        in deployment_notes(
+            EngineConfig(model="m", engine="vllm", path=str(tmp_path)), 0, joins_cluster=False
+        )[0]
+    )
+    (tmp_path / "config.json").write_text("{}")
+    assert not deployment_notes(
+        EngineConfig(model="m", engine="vllm", path=str(tmp_path)), 0, joins_cluster=False
+    )
