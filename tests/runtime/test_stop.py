@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from evalray.runtime.prefetch import Pending, Prefetched
+from evalray.runtime.stop import stop_signals
+from evalray.types import EvalRecord
+
+_ROOT = Path(__file__).resolve().parents[2]
+_WAITS = """
+import sys, time
+from evalray.runtime.stop import stop_signals
+with stop_signals(lambda: print("first", flush=True), lambda: print("second", flush=True)):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_ends_the_process_with_130(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _WAITS], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in ("ready", "first"):
+        assert process.stdout.readline().strip() == line
+        process.send_signal(number)
+    assert process.stdout.read().strip() == "second"
+    assert process.wait(20) == 130
+
+
+def test_handlers_are_put_back_and_other_threads_leave_them_alone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_signals(lambda: None, lambda: None):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    seen: list[object] = []
+
+    def elsewhere() -> None:
+        with stop_signals(lambda: None, lambda: None):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def records(number: int | None = None, *, then: Exception | None = None) -> Iterator[Pending]:
+    for position in count() if number is None else range(number):
+        yield position, 0, EvalRecord(str(position), "p", "r", "c")
+    if then is not None:
+        raise then
+
+
+def drain(stream: Prefetched) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + 20
+    while not stream.ended and time.monotonic() < deadline:
+        item = stream.next()
+        if item is None:
+            time.sleep(0.01)
+        else:
+            found.append(item[0])
+    return found
+
+
+def test_a_stream_read_ahead_arrives_whole_and_in_order() -> None:
+    assert drain(Prefetched(records(1000), lambda: None)) == list(range(1000))
+
+
+def test_reading_ahead_is_bounded_and_ends_when_closed() -> None:
+    taken: list[int] = []
+
+    def counted() -> Iterator[Pending]:
+        for item in records():
+            taken.append(item[0])
+            yield item
+
+    stream = Prefetched(counted(), lambda: None)
+    time.sleep(0.2)
+    stream.close()
+    stream._thread.join(10)
+    assert not stream._thread.is_alive()
+    assert len(taken) <= 258
+
+
+def test_an_error_of_the_stream_is_raised_after_what_came_before_it() -> None:
+    stream = Prefetched(records(3, then=OSError("network")), lambda: None)
+    stream._thread.join(10)
+    assert [stream.next() is not None for _ in range(3)] == [True] * 3
+    with pytest.raises(OSError, match="network"):
+        stream.next()
+    assert stream.ended
