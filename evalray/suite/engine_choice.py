@@ -58,7 +58,7 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
     else:
         name = _default_engine(entry)
     if name == CLOUD:
-        vendor, problem = _vendor(entry)
+        vendor, problem = cloud_vendor(entry.name, entry.provider)
         if vendor is None:
             return EngineChoice(CLOUD, problem)
         notes.append(f"{CLOUD}: {vendor}, by {'provider' if entry.provider else 'the model name'}")
@@ -85,22 +85,21 @@ def _default_engine(entry: ModelEntry) -> str:
     return CLOUD if entry.provider is not None else openjarvis.DEFAULT_ENGINE
 
 
-def _vendor(entry: ModelEntry) -> tuple[str | None, str]:
+def cloud_vendor(model: str, provider: str | None = None) -> tuple[str | None, str]:
     """The vendor that ``cloud`` stands for, by ``provider`` or else by the model's name; or why none."""
-    if entry.provider is not None:
-        provider = entry.provider.strip().lower()
-        if provider in KEY_VARIABLES:
-            return provider, ""
+    if provider is not None:
+        if provider.strip().lower() in KEY_VARIABLES:
+            return provider.strip().lower(), ""
         known = " or ".join(sorted(KEY_VARIABLES))
         return None, (
-            f"provider {entry.provider!r} has no engine here: {known}, or engine = "
+            f"provider {provider!r} has no engine here: {known}, or engine = "
             f'"{OPENAI_COMPATIBLE}" with its base_url'
         )
     for vendor, names in _VENDOR_MODELS.items():
-        if names.match(entry.name):
+        if names.match(model):
             return vendor, ""
     return None, (
-        f'engine "cloud" goes by the model name, and {entry.name!r} is neither OpenAI\'s (gpt-*, o1 and on, '
+        f'engine "cloud" goes by the model name, and {model!r} is neither OpenAI\'s (gpt-*, o1 and on, '
         'chatgpt-*) nor Anthropic\'s (claude-*): set provider, or engine = "openai" or "anthropic"'
     )
 

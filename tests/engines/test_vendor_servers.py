@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,17 +42,19 @@ def ask(text: str) -> GenerationRequest:
     return GenerationRequest("r", messages, SamplingParams(max_tokens=8, top_k=1), 60.0)
 
 
-def engine(vendor: type[Engine], url: str, stream: bool = True) -> Engine:
-    config = EngineConfig(model="SmolLM2", engine=vendor.name, base_url=url, engine_args={"stream": stream})
-    return vendor(config)
+def engine(vendor: type[Engine], url: str, **arguments: Any) -> Engine:
+    return vendor(EngineConfig(model="SmolLM2", engine=vendor.name, base_url=url, engine_args=arguments))
 
 
-@VENDORS
+@pytest.mark.parametrize(
+    ("vendor", "arguments"),
+    [(OpenAIEngine, {"api": "chat"}), (OpenAIEngine, {"api": "responses"}), (AnthropicEngine, {})],
+)
 @STREAMING
 async def test_a_real_model_answers_and_is_counted(
-    vendor: type[Engine], llama_server: str, stream: bool
+    vendor: type[Engine], arguments: dict[str, Any], llama_server: str, stream: bool
 ) -> None:
-    client = engine(vendor, llama_server, stream)
+    client = engine(vendor, llama_server, stream=stream, **arguments)
     await client.start()
     try:
         generation = await run_request(client, ask("Count to ten."), policy=NO_RETRIES)
