@@ -102,8 +102,10 @@ class VllmEngine(Engine):
                 ) from None
             if isinstance(error, EngineStartError) or not isinstance(error, Exception):
                 raise
-            said = one_line(f"{type(error).__name__}: {error}")
-            raise EngineStartError(f"vLLM cannot load {self.config.model!r}: {cause or said}") from error
+            said = cause or one_line(f"{type(error).__name__}: {error}")
+            source = "" if self.config.path else " from the hub (path gives a checkpoint's folder)"
+            hint = ": check the values in engine_args" if isinstance(error, TypeError) else ""
+            raise EngineStartError(f"vLLM cannot load {self.config.model!r}{source}: {said}{hint}") from error
 
     async def _start(self) -> EngineInfo:
         self._log = VllmLog()
