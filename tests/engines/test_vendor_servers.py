@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,15 +22,37 @@ VENDORS = pytest.mark.parametrize("vendor", [OpenAIEngine, AnthropicEngine])
 STREAMING = pytest.mark.parametrize("stream", [True, False])
 
 
+_SERVE = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_ctx, params.n_parallel, params.verbosity = 512, 1, -1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture(scope="module")
 def llama_server() -> Iterator[str]:
-    xllamacpp = pytest.importorskip("xllamacpp")
-    params = xllamacpp.CommonParams()
-    params.model.path = str(resolve_model_path(SMOLLM2))
-    params.n_ctx, params.n_parallel, params.verbosity = 512, 1, -1
-    running = xllamacpp.Server(params)
-    yield f"{running.listening_address}/v1"
-    del running
+    """A process of its own: what it does to its threads is not done to those of the tests."""
+    pytest.importorskip("xllamacpp")
+    model = str(resolve_model_path(SMOLLM2))
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVE, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield f"{process.stdout.readline().strip()}/v1"
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
 
 
 @pytest.fixture(autouse=True)
