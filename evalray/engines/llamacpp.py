@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -68,6 +69,7 @@ class LlamaCppEngine(Engine):
             raise EngineStartError(
                 f"{file} carries no chat template: use an instruction-tuned model, or set engine_args.chat_template"
             )
+        _let_waiting_threads_sleep()
         try:
             import xllamacpp
         except ImportError as error:
@@ -190,6 +192,16 @@ class LlamaCppEngine(Engine):
             holder = [server]
             del server, bridge
             await asyncio.to_thread(holder.clear)
+
+
+def _let_waiting_threads_sleep() -> None:
+    """Have OpenMP's threads sleep while they wait for each other; read when its library is loaded.
+
+    By default they spin, which is a little faster on cores that nobody else wants, and many times
+    slower on cores that are shared: with Ray, the driver, or another engine.  A user's own setting
+    stands.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 _ABANDONED: list[Any] = []
