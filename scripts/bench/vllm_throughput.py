@@ -5,7 +5,9 @@
 
 Both answer the same GSM8K questions with the same checkpoint, batch, context and sampling, each in a
 process of its own, in turn.  Both are timed from the first request to the last answer; loading the
-model is in neither.  CHECKPOINT is a Hugging Face folder, such as smollm2_checkpoint.py writes.
+model is in neither.  ``LLM.chat`` has all questions waiting in vLLM, so that a sequence that ends is
+followed in the very next step; to compare like with like, EvalRay keeps an eighth more in flight than
+the batch holds (which a run that measures the time to first token would not).  CHECKPOINT is a Hugging Face folder, such as smollm2_checkpoint.py writes.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def through_evalray(options: argparse.Namespace, sweep: str, folder: Path) -> tu
     settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in arguments.items())
     suite = (
         f'[meta]\nname = "bench"\n[[models]]\nname = "bench-model"\nengine = "vllm"\n'
-        f'path = "{options.checkpoint}"\nmax_concurrency = {options.at_once}\nengine_args = {{ {settings} }}\n'
+        f'path = "{options.checkpoint}"\nmax_concurrency = {options.at_once + max(1, options.at_once // 8)}\nengine_args = {{ {settings} }}\n'
         f'[[benchmarks]]\nname = "gsm8k"\ndata = "{data}"\nmax_samples = {options.questions}\n'
         f"max_tokens = {options.max_tokens}\nstop = []\n"
     )
