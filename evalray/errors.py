@@ -95,7 +95,8 @@ class EngineDied(EvalRayError):
 class RequestError(EvalRayError):
     """One request failed.
 
-    ``retry_after_seconds`` is the server's wish where it gave one.
+    ``retry_after_seconds`` is the server's wish where it gave one.  ``overloaded``: the server refused it
+    for its load or rate, so that fewer at once may help; default for a retryable ``rate_limited``.
     """
 
     def __init__(
@@ -105,11 +106,13 @@ class RequestError(EvalRayError):
         *,
         retryable: bool = False,
         retry_after_seconds: float | None = None,
+        overloaded: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind: ErrorKind = kind
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
+        self.overloaded = overloaded or (kind == "rate_limited" and retryable)
 
 
 class JudgeError(EvalRayError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
+from evalray.engines.concurrency import ConcurrencyController, Gate
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.reasoning import SplitText, apply_stops, split_reasoning
 from evalray.engines.registry import ENGINES, engine_class
@@ -11,9 +12,11 @@ from evalray.engines.session import RetryPolicy, run_request
 __all__ = [
     "ENGINES",
     "Chunk",
+    "ConcurrencyController",
     "Engine",
     "EngineConfig",
     "EngineInfo",
+    "Gate",
     "RetryPolicy",
     "SplitText",
     "Usage",

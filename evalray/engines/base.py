@@ -68,7 +68,11 @@ class EngineConfig:
     num_threads: int | None = None
     """CPU threads the replica may use; ``None`` leaves it to the engine."""
     max_retries: int = 5
+    adaptive_concurrency: bool = False
+    """Whether ``max_concurrency`` is a ceiling below which the replica finds its own limit."""
     engine_args: dict[str, Any] = field(default_factory=dict)
+    payload: bytes | None = field(default=None, repr=False)
+    """A pickled object of the user's own that its engine is made of; written into no file."""
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ _CONTEXT = re.compile(
 )
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|content management policy", re.IGNORECASE)
 _OUT_OF_QUOTA = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
+_OVERLOADED = re.compile(r"overloaded|server is busy|too many requests", re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 #: Statuses that pass by themselves: conflict and timeout of the server, too many requests, overload, 5xx.
@@ -74,7 +75,14 @@ def error_from_body(
     kind, retryable = _classify(status, f"{code} {text}")
     if kind == "context_length":
         text = _context_message(details, text)
-    return RequestError(kind, f"{where}{text}", retryable=retryable, retry_after_seconds=retry_after_seconds)
+    overloaded = retryable and (status == 503 or bool(_OVERLOADED.search(f"{code} {text}")))
+    return RequestError(
+        kind,
+        f"{where}{text}",
+        retryable=retryable,
+        retry_after_seconds=retry_after_seconds,
+        overloaded=overloaded,
+    )
 
 
 def error_from_client(error: BaseException, secret: str | None = None) -> RequestError | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, Usage
+from evalray.engines.concurrency import Slot
 from evalray.engines.failures import one_line
 from evalray.engines.reasoning import apply_stops, join_reasoning, split_reasoning
 from evalray.engines.timing import GapRecorder
@@ -146,10 +147,12 @@ async def run_request(
     node_id: str = "",
     policy: RetryPolicy = _DEFAULT_POLICY,
     queued_at: float | None = None,
+    slot: Slot | None = None,
 ) -> Generation:
     """Ask ``engine`` until it answers, or until ``policy`` gives up.
 
     ``queued_at`` is the Unix time at which the engine actor took the request in; default now.
+    ``slot`` is the caller's, is told how each attempt went, and is let go of between attempts.
     Raises :class:`EngineDied`, and lets cancellation through; every other failure is in the result.
     """
     entered, entered_at = time.monotonic(), time.time()
@@ -161,7 +164,11 @@ async def run_request(
         sent = _with_stops_to_send(engine, request)
         attempt = _Attempt()
         attempts += 1
+        if slot is not None:
+            slot.sent()
         error = await _try(engine, sent, attempt)
+        if slot is not None:
+            slot.ended(error, None if attempt.first_at is None else attempt.first_at - attempt.sent)
         reply = _read(engine, attempt)
         if error is None:
             engine.reasons = engine.reasons or reply.reasoning is not None
@@ -172,7 +179,11 @@ async def run_request(
         if not policy.allows(error, retries, timeouts):
             break
         retries += 1
+        if slot is not None:
+            slot.release()
         await asyncio.sleep(policy.delay_seconds(error, retries))
+        if slot is not None:
+            await slot.regain()
 
     answer, cut = apply_stops(reply.answer, request.sampling.stop)
     usage = attempt.usage

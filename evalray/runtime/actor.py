@@ -1,7 +1,8 @@
 """The engine actor: one replica of a model, in a process of its own.
 
 ``N`` worker tasks, one per request in flight, take requests from a small queue that the driver
-keeps filled; what they finish gathers in a buffer that the driver collects.  One call,
+keeps filled; what they finish gathers in a buffer that the driver collects.  Where the engine is
+a server elsewhere, a gate lets only as many of them send as that server bears.  One call,
 :meth:`EngineActor.exchange`, brings requests in and takes results out, because a Ray call costs
 about a millisecond whatever it carries.  Requests and results travel as plain pickles in ``bytes``,
 which Ray passes on without looking at them.
@@ -21,7 +22,17 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from evalray.engines import Engine, EngineConfig, EngineInfo, RetryPolicy, engine_class, run_request
+from evalray.engines import (
+    ConcurrencyController,
+    Engine,
+    EngineConfig,
+    EngineInfo,
+    Gate,
+    RetryPolicy,
+    engine_class,
+    run_request,
+)
+from evalray.engines.concurrency import Slot
 from evalray.errors import EngineDied, EngineStartError
 from evalray.types import Generation, GenerationRequest
 
@@ -68,6 +79,10 @@ class Reply:
     queued: int
     fatal: str = ""
     """Why the engine is gone; empty while it lives."""
+    limit: int = 0
+    """Requests that may be in flight right now."""
+    throttled: bool = False
+    """The server bears fewer than the replica's own limit."""
 
 
 class EngineActor:
@@ -83,6 +98,9 @@ class EngineActor:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._workers: list[asyncio.Task[None]] = []
         self._in_flight = 0
+        """Requests at a worker, those that wait to be sent again included."""
+        self._limit = 0
+        self._gate: Gate | None = None
         self._out: list[tuple[str, Generation]] = []
         self._unacknowledged: Reply | None = None
         self._replies = 0
@@ -117,7 +135,9 @@ class EngineActor:
         except Exception as error:  # noqa: BLE001 -- whatever an SDK raises while it loads
             await self._close_engine()
             return Started(error=f"{type(error).__name__}: {error}")
-        number = max(1, limit or self._config.max_concurrency or info.max_concurrency)
+        number = self._limit = max(1, limit or self._config.max_concurrency or info.max_concurrency)
+        if self._config.adaptive_concurrency:
+            self._gate = Gate(ConcurrencyController(number))
         self._workers = [asyncio.create_task(self._work()) for _ in range(number)]
         return Started(info, number)
 
@@ -146,7 +166,7 @@ class EngineActor:
         if self._out and not self._is_hungry():
             await self._wait_for_results(REPLY_BATCH, linger_seconds)
         self._replies += 1
-        reply = Reply(self._replies, self._out, self._in_flight, len(self._queue), self._fatal)
+        reply = self._reply()
         self._out = []
         self._unacknowledged = reply
         return pickle.dumps(reply, 5)
@@ -171,6 +191,15 @@ class EngineActor:
 
     # -- inside -----------------------------------------------------------------------------
 
+    def _reply(self) -> Reply:
+        reply = Reply(
+            self._replies, self._out, self._in_flight, len(self._queue), self._fatal, limit=self._limit
+        )
+        if self._gate is not None:
+            reply.in_flight, reply.limit = self._gate.active, self._gate.limit
+            reply.throttled = self._gate.controller.throttled
+        return reply
+
     def _accept(self, number: int, batch: bytes) -> None:
         if not batch or number in self._seen_batches:
             return
@@ -182,18 +211,25 @@ class EngineActor:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _next(self) -> tuple[GenerationRequest, float]:
-        while not self._queue:
-            waiter = asyncio.get_running_loop().create_future()
-            self._idle.append(waiter)
-            await waiter
-        return self._queue.popleft()
+    async def _next(self) -> tuple[GenerationRequest, float, Slot | None]:
+        while True:
+            while not self._queue:
+                waiter = asyncio.get_running_loop().create_future()
+                self._idle.append(waiter)
+                await waiter
+            if self._gate is None:
+                return *self._queue.popleft(), None
+            # What waits for a slot stays in the queue, so that it can be recalled.
+            slot = await self._gate.slot()
+            if self._queue:
+                return *self._queue.popleft(), slot
+            slot.release()
 
     async def _work(self) -> None:
         engine = self._engine
         assert engine is not None
         while not self._fatal:
-            request, queued_at = await self._next()
+            request, queued_at, slot = await self._next()
             self._in_flight += 1
             try:
                 generation = await run_request(
@@ -203,6 +239,7 @@ class EngineActor:
                     node_id=self._node_id,
                     policy=self._policy,
                     queued_at=queued_at,
+                    slot=slot,
                 )
             except EngineDied as error:
                 self._fatal = str(error) or "the engine died"
@@ -217,6 +254,8 @@ class EngineActor:
                 )
             finally:
                 self._in_flight -= 1
+                if slot is not None:
+                    slot.release()
             self._out.append((request.request_id, generation))
             if len(self._out) >= self._wanted or self._is_hungry():
                 self._ready.set()
@@ -239,3 +278,5 @@ class EngineActor:
         if self._engine is not None:
             with contextlib.suppress(Exception):
                 await self._engine.close()
+        if self._gate is not None:
+            self._gate.close()

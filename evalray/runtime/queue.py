@@ -90,6 +90,12 @@ class WorkQueue:
     def add_replica(self, replica: str, limit: int) -> None:
         self._lanes[replica] = _Lane(limit)
 
+    def resize(self, replica: str, limit: int) -> None:
+        """What a replica takes at once has changed; what it holds already stays its."""
+        lane = self._lanes.get(replica)
+        if lane is not None:
+            lane.limit = limit
+
     def lose_replica(self, replica: str, *, blame: bool) -> list[WorkItem]:
         """Take back what a lost replica held.
 

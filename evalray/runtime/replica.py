@@ -148,6 +148,12 @@ class Replica:
 
     async def _take(self, reply: Reply) -> None:
         self.progress.in_flight = reply.in_flight
+        if reply.limit:
+            self.progress.limit = reply.limit
+        if self.link is not None and reply.limit:
+            # What a throttled server cannot take is another replica's; twice leaves room to recover.
+            share = min(self.link.limit, 2 * reply.limit) if reply.throttled else self.link.limit
+            self._queue.resize(self.engine_id, share)
         finished = []
         for request_id, generation in reply.results:
             item = self._queue.complete(self.engine_id, request_id)
