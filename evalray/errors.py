@@ -88,7 +88,7 @@ class EngineStartError(EvalRayError):
     """An engine did not come up."""
 
 
-class EngineDied(EvalRayError):
+class EngineDied(EvalRayError):  # noqa: N818 -- an event of the engine, named as Ray names its own
     """The engine as a whole is gone; no further request can succeed on it."""
 
 
