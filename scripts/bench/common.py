@@ -44,7 +44,8 @@ def mock_server(latency_ms: float) -> Iterator[int]:
     """The mock OpenAI server in a process of its own; yields its port."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, str(BENCH / "mock_server.py"), "--port", str(port), "--latency-ms", str(latency_ms)]
+        [sys.executable, str(BENCH / "mock_server.py"), "--port", str(port), "--latency-ms", str(latency_ms)],
+        stderr=subprocess.DEVNULL,  # clients that are killed make it log tracebacks
     )
     try:
         deadline = time.monotonic() + 30
