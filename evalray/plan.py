@@ -6,75 +6,26 @@ Pure: reads no network, starts nothing, imports neither Ray nor an SDK.  ``evalr
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from evalray.benchmarks import Benchmark
-from evalray.engines.base import EngineConfig
+from evalray.deployments import Deployment, JudgeDeployment, PlannedRun, deploy_runs, engine_to_dict
 from evalray.errors import ConfigError, Problem
-from evalray.plan_notes import cell_notes, deployment_notes
+from evalray.plan_judges import assign_judges
+from evalray.plan_limits import cache_directory, cost_warnings
+from evalray.plan_notes import cell_notes
 from evalray.settings import without_url_secret
-from evalray.suite.engine_choice import (
-    KEY_VARIABLES,
-    computes_on_cpu,
-    gpus_per_replica,
-    is_over_network,
-    takes_stream,
-)
 from evalray.suite.expand import Cell, expand, suite_name
-from evalray.suite.models import ModelEntry, Suite
+from evalray.suite.models import Suite
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides
 from evalray.suite.registry import Registry
-from evalray.types import RunConfig
 
-#: Tokens allowed for a prompt where neither the suite nor its examples say more.
-PROMPT_ALLOWANCE_TOKENS = 2048
-#: Text takes at least about one token for so many characters, in the languages we meet.
-_CHARACTERS_PER_TOKEN = 3
-#: CPUs a replica books that only passes requests on.
-_NETWORK_CPUS = 0.25
-#: Keys of ``engine_args`` that give the context of one request; the first is ours, for any engine.
-_CONTEXT_KEY = "context_tokens"
-_CONTEXT_KEYS = (_CONTEXT_KEY, "max_model_len")
-
-CellStatus = Literal["ready", "unsupported"]
-
-
-@dataclass(slots=True)
-class PlannedRun:
-    """One cell of the matrix.  ``unsupported`` cells are skipped and reported; ``reason`` says why.
-
-    ``notes`` are gaps that are shown by ``plan`` and may stop the cell at run time: a missing
-    file, key, token or GPU.
-    """
-
-    config: RunConfig
-    benchmark: Benchmark | None
-    status: CellStatus = "ready"
-    reason: str = ""
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Deployment:
-    """One model with its engine settings, on ``replicas`` engine actors; serves all its runs."""
-
-    model: str
-    engine_config: EngineConfig
-    replicas: int = 1
-    gpus_per_replica: int = 0
-    cpus_per_replica: float = 1.0
-    in_flight: int | None = None
-    """Requests per replica; ``None`` takes what the started engine reports."""
-    exclusive: bool = False
-    """Computes on this machine's CPU cores: not run beside another such deployment."""
-    runs: list[PlannedRun] = field(default_factory=list)
+__all__ = ["Deployment", "JudgeDeployment", "Plan", "PlannedRun", "make_plan", "plan_to_dict"]
 
 
 @dataclass(slots=True)
@@ -89,6 +40,8 @@ class Plan:
     deployments: list[Deployment] = field(default_factory=list)
     skipped: list[PlannedRun] = field(default_factory=list)
     """Cells that cannot run, in the order of the suite."""
+    judges: list[JudgeDeployment] = field(default_factory=list)
+    """One per judge that a run may ask."""
     warnings: list[str] = field(default_factory=list)
     address: str | None = None
     """Ray address; ``None`` starts a local Ray."""
@@ -99,6 +52,14 @@ class Plan:
     experiment: str = ""
     copy_results_to: Path | None = None
     """``-o``: where a single run's rows are also written."""
+    max_cost_usd: float | None = None
+    """Dollars after which nothing more is sent, judges and earlier processes of the sweep included."""
+    max_tokens_total: int | None = None
+    """Tokens of prompts and answers after which nothing more is sent."""
+    cache_directory: Path | None = None
+    """Where the response cache is; ``None`` is off."""
+    stored_only: bool = False
+    """The runs are there already: only their verdicts are given anew, and ``sweep.json`` stays as it is."""
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -139,7 +100,10 @@ def make_plan(
         skipped += [run for run in runs if run.status == "unsupported"]
         ready = [run for run in runs if run.status == "ready"]
         if ready:
-            deployments.append(_deployment(group[0], ready, joins_cluster=address is not None))
+            deployments.append(
+                deploy_runs(group[0].model, group[0].engine, ready, joins_cluster=address is not None)
+            )
+    judges = assign_judges(suite, overrides, registry, deployments, joins_cluster=address is not None)
     sweep_id = overrides.sweep_id or _folder_name(name)
     tracking_uri = (
         overrides.tracking_uri or suite.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or None
@@ -153,6 +117,7 @@ def make_plan(
         suite={},
         deployments=deployments,
         skipped=skipped,
+        judges=judges,
         warnings=list(suite.warnings),
         address=address,
         placement_timeout_seconds=float(suite.cluster.placement_timeout_seconds),
@@ -160,6 +125,12 @@ def make_plan(
         tracking_enabled=enabled,
         experiment=suite.tracking.experiment or name,
         copy_results_to=Path(overrides.output).expanduser() if overrides.output else None,
+        max_cost_usd=overrides.max_cost_usd or suite.run.max_cost_usd,
+        max_tokens_total=overrides.max_tokens_total or suite.run.max_tokens_total,
+    )
+    plan.cache_directory = cache_directory(suite.run.cache, plan.directory.parent)
+    plan.warnings += cost_warnings(
+        plan.max_cost_usd, [d.engine_config for d in (*deployments, *(j.deployment for j in judges))]
     )
     plan.suite = _resolved_suite(suite, plan, cells)
     return plan
@@ -180,61 +151,6 @@ def _planned(cell: Cell) -> PlannedRun:
         return PlannedRun(cell.config, cell.benchmark, "unsupported", reason, list(cell.notes))
     notes = [*cell.notes, *cell_notes(cell.config, cell.benchmark)]
     return PlannedRun(cell.config, cell.benchmark, "ready", "", notes)
-
-
-def _deployment(cell: Cell, runs: list[PlannedRun], *, joins_cluster: bool) -> Deployment:
-    model, engine = cell.model, cell.engine
-    in_flight = model.max_concurrency or cell.config.max_workers
-    tensor_parallel_size = model.tensor_parallel_size or model.num_gpus or 1
-    engine_args = {key: value for key, value in model.engine_args.items() if key != _CONTEXT_KEY}
-    if model.stream is not None and takes_stream(engine.name):
-        engine_args["stream"] = model.stream
-    config = EngineConfig(
-        model=model.name,
-        engine=engine.name,
-        path=engine.path,
-        base_url=model.base_url,
-        api_key_env=model.api_key_env or KEY_VARIABLES.get(engine.name),
-        max_concurrency=in_flight,
-        tensor_parallel_size=tensor_parallel_size,
-        timeout_seconds=float(model.timeout_seconds),
-        start_timeout_seconds=float(model.start_timeout_seconds),
-        context_tokens=_context_tokens(model, runs),
-        max_retries=model.max_retries,
-        engine_args=engine_args,
-    )
-    gpus = gpus_per_replica(
-        engine.name, tensor_parallel_size, engine_args=engine_args, num_gpus=model.num_gpus
-    )
-    notes = deployment_notes(config, gpus * model.replicas, joins_cluster=joins_cluster)
-    for run in runs:
-        run.notes += notes
-    return Deployment(
-        model=model.name,
-        engine_config=config,
-        replicas=model.replicas,
-        gpus_per_replica=gpus,
-        cpus_per_replica=_NETWORK_CPUS if is_over_network(engine.name, engine_args) else 1.0,
-        in_flight=in_flight,
-        exclusive=computes_on_cpu(engine.name, engine_args, model.num_gpus),
-        runs=runs,
-    )
-
-
-def _context_tokens(model: ModelEntry, runs: Sequence[PlannedRun]) -> int:
-    """The longest prompt plus answer of any run, unless ``engine_args`` gives the context."""
-    for key in _CONTEXT_KEYS:
-        given = model.engine_args.get(key)
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            return given
-    return max(run.config.max_tokens + _prompt_allowance(run) for run in runs)
-
-
-def _prompt_allowance(run: PlannedRun) -> int:
-    """Tokens for a prompt: a fixed share, and what the system prompt and the worked examples take."""
-    examples = run.benchmark.fewshot[: run.config.num_fewshot] if run.benchmark else ()
-    characters = len(run.config.system_prompt or "") + sum(len(json.dumps(row)) for row in examples)
-    return PROMPT_ALLOWANCE_TOKENS + -(-characters // _CHARACTERS_PER_TOKEN)
 
 
 def _resolved_suite(suite: Suite, plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -272,22 +188,45 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             "uri": without_url_secret(plan.tracking_uri) if plan.tracking_uri else None,
             "experiment": plan.experiment,
         },
+        "max_cost_usd": plan.max_cost_usd,
+        "max_tokens_total": plan.max_tokens_total,
+        "cache_directory": str(plan.cache_directory.absolute()) if plan.cache_directory else None,
         "deployments": [
-            {
-                "model": deployment.model,
-                "engine": asdict(deployment.engine_config),
-                "replicas": deployment.replicas,
-                "gpus_per_replica": deployment.gpus_per_replica,
-                "cpus_per_replica": deployment.cpus_per_replica,
-                "in_flight": deployment.in_flight,
-                "exclusive": deployment.exclusive,
-                "runs": [_run_to_dict(run) for run in deployment.runs],
-            }
+            {**_deployment_to_dict(deployment), "runs": [_run_to_dict(run) for run in deployment.runs]}
             for deployment in plan.deployments
         ],
+        "judges": [_judge_to_dict(judge, plan) for judge in plan.judges],
         "skipped": [_run_to_dict(run) for run in plan.skipped],
-        "gpus_needed": max((d.gpus_per_replica * d.replicas for d in plan.deployments), default=0),
+        "gpus_needed": max((d.gpus_per_replica * d.replicas for d in plan.deployments), default=0)
+        + sum(j.deployment.gpus_per_replica * j.deployment.replicas for j in plan.judges),
         "warnings": list(plan.warnings),
+    }
+
+
+def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "model": deployment.model,
+        "engine": engine_to_dict(deployment.engine_config),
+        "replicas": deployment.replicas,
+        "gpus_per_replica": deployment.gpus_per_replica,
+        "cpus_per_replica": deployment.cpus_per_replica,
+        "in_flight": deployment.in_flight,
+        "exclusive": deployment.exclusive,
+    }
+
+
+def _judge_to_dict(judge: JudgeDeployment, plan: Plan) -> dict[str, Any]:
+    return {
+        **_deployment_to_dict(judge.deployment),
+        "temperature": judge.temperature,
+        "max_tokens": judge.max_tokens,
+        "notes": list(judge.notes),
+        "problem": judge.problem,
+        "judges": [
+            {"benchmark": run.config.benchmark, "model": run.config.model}
+            for run in plan.runs
+            if run.judge is judge
+        ],
     }
 
 
@@ -297,6 +236,7 @@ def _run_to_dict(run: PlannedRun) -> dict[str, Any]:
         "model": run.config.model,
         "status": run.status,
         "reason": run.reason,
+        "judge": run.judge.model if run.judge else None,
         "notes": list(run.notes),
         "config": asdict(run.config),
     }

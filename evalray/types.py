@@ -168,6 +168,8 @@ class Generation:
     telemetry: dict[str, Any] | None = None
     """Device figures of this request by the row's names (``energy_joules``, ``power_watts``, ...), where
     the journal has to carry them: imported rows, whose devices nobody can ask again."""
+    cached: bool | None = None
+    """True for a reply from the response cache: nothing was sent, and nothing measured."""
 
 
 @dataclass(slots=True)
@@ -254,6 +256,8 @@ class EvalResult:
     attempts: int | None = None
     request_params: dict[str, Any] | None = None
     scorer: str = ""
+    cached: bool | None = None
+    """True where the reply came from the response cache."""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -322,6 +326,8 @@ class RunConfig:
     scorer_args: dict[str, Any] = field(default_factory=dict)
     benchmark_args: dict[str, Any] = field(default_factory=dict)
     """What the suite sets of the benchmark's own ``[args]``."""
+    judge_engine: str | None = None
+    """Engine of the judge that this run asks; ``None`` where it asks none."""
 
     @property
     def sampling(self) -> SamplingParams:
@@ -389,6 +395,15 @@ class RunSummary:
     pass_at_k: dict[str, float | None] = field(default_factory=dict)
     scorer_rates: dict[str, float | None] = field(default_factory=dict)
     """The scorer's own rates (``position_bias_rate``, ``gaia_human``, ...), each over the samples it concerns."""
+    judge_calls: int | None = None
+    """Questions put to the judge for the verdicts that stand.  Its figures are in none of the others."""
+    judge_input_tokens: int | None = None
+    judge_output_tokens: int | None = None
+    judge_cost_usd: float | None = None
+    judge_latency_stats: MetricStats | None = None
+    """Per judged sample: the longest of its calls."""
+    cached_samples: int = 0
+    """Answered by the response cache: in no figure of time, throughput, energy or cost."""
     epochs: int = 1
     num_records: int = 0
     bad_rows: int = 0

@@ -10,7 +10,8 @@ import pytest
 
 from evalray.benchmarks import Benchmark, BenchmarkListing
 from evalray.errors import ConfigError
-from evalray.plan import PROMPT_ALLOWANCE_TOKENS, Plan, make_plan, plan_to_dict
+from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
+from evalray.plan import Plan, make_plan, plan_to_dict
 from evalray.suite import (
     BenchmarkEntry,
     ModelEntry,

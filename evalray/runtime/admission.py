@@ -12,11 +12,13 @@ from evalray.runtime.placement import Need, Nodes, total
 
 @dataclass(slots=True, frozen=True)
 class Claim:
-    """What one deployment takes while it runs.  ``exclusive``: it computes on the driver's own cores."""
+    """What one deployment takes while it runs.  ``exclusive``: it computes on the driver's own cores.
+    ``counts``: it is one of the deployments that may run at once, as a judge is not."""
 
     need: Need
     replicas: int
     exclusive: bool
+    counts: bool = True
 
 
 class Admission:
@@ -28,6 +30,7 @@ class Admission:
         self._limit = limit
         self._running = 0
         self._exclusive = False
+        self._waiting = 0
         self._changed = asyncio.Condition()
 
     @contextlib.asynccontextmanager
@@ -35,8 +38,12 @@ class Admission:
         """Wait for the turn; what was claimed is free again at the end of the block."""
         taken = self._taken(claim)
         async with self._changed:
-            await self._changed.wait_for(lambda: self._fits(claim, taken))
-            self._running += 1
+            self._waiting += claim.counts
+            try:
+                await self._changed.wait_for(lambda: self._fits(claim, taken))
+            finally:
+                self._waiting -= claim.counts
+            self._running += claim.counts
             self._exclusive = self._exclusive or claim.exclusive
             for name, value in taken.items():
                 self._free[name] -= value
@@ -44,12 +51,17 @@ class Admission:
             yield
         finally:
             async with self._changed:
-                self._running -= 1
+                self._running -= claim.counts
                 if claim.exclusive:
                     self._exclusive = False
                 for name, value in taken.items():
                     self._free[name] += value
                 self._changed.notify_all()
+
+    @property
+    def contended(self) -> bool:
+        """Whether a deployment waits for its turn."""
+        return self._waiting > 0
 
     def _taken(self, claim: Claim) -> dict[str, float]:
         """More than there is cannot be waited for: then all of it, and Ray's placement has the last word."""
@@ -57,6 +69,6 @@ class Admission:
         return {name: min(value, self._total[name]) for name, value in wanted.items()}
 
     def _fits(self, claim: Claim, taken: dict[str, float]) -> bool:
-        if self._running >= self._limit or (claim.exclusive and self._exclusive):
+        if (claim.counts and self._running >= self._limit) or (claim.exclusive and self._exclusive):
             return False
         return all(value <= self._free[name] + 1e-9 for name, value in taken.items())

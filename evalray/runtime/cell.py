@@ -6,11 +6,13 @@ which block and are run in threads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 from evalray.datasets import DatasetProvider, open_dataset
 from evalray.engines.base import EngineConfig, EngineInfo
@@ -22,13 +24,17 @@ from evalray.runtime.prefetch import Pending, Prefetched
 from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
-from evalray.runtime.scoring import RunScorer
+from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
 from evalray.store import RunStore, SweepStore, run_fingerprint
 from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
+
+Finished = tuple[WorkItem, Generation]
 
 _STATES: dict[str, RunStatus] = {"complete": "complete", "partial": "partial", "failed": "failed"}
 #: Directories are chosen by name, one run at a time.
 _opening = threading.Lock()
+#: How far scoring is with a sample, in this process.
+_UNTOUCHED, _TAKEN, _SPILLED = 0, 1, 2
 
 
 class Cell:
@@ -43,7 +49,12 @@ class Cell:
         self.in_flight = 0
         self.scoring = 0
         """Answers that are generated and not yet scored."""
+        self.spilled = 0
+        """Answers that found the judge's queue full: they lie in the journal until it has room."""
+        self.has_spilled = asyncio.Event()
         self.rescoring = False
+        """The journal is gone through for answers without a verdict."""
+        self.judging = RunJudging(self.progress, self.config.breaker_errors)
         self.finishing = False
         self.error = ""
         """Why its data ended early, if it did."""
@@ -54,6 +65,7 @@ class Cell:
         self._pending: Iterator[Pending] | None = None
         self._prefetched: Prefetched | None = None
         self._remaining = 0
+        self._taken = bytearray()
         self._head: tuple[dict[str, str], ...] = ()
         self._sampling = self.config.sampling
 
@@ -64,10 +76,17 @@ class Cell:
 
         Raises :class:`DatasetError`, :class:`ConfigError` or :class:`StoreError`.
         """
+        self.progress.state = "loading"
+        if self.planned.stored is not None:
+            with _opening:
+                store = self.planned.stored.reopen(
+                    sweep, self.config, self.scorer.fingerprint, self._scoring_info()
+                )
+            self._opened(store)
+            return
         config, benchmark = self.config, self.planned.benchmark
         assert benchmark is not None
-        self.progress.state = "loading"
-        provider = open_dataset(benchmark, config)
+        provider = self.planned.provider or open_dataset(benchmark, config)
         provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
         head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
         self._head = (*head, *fewshot_messages(benchmark, config.num_fewshot))
@@ -89,6 +108,7 @@ class Cell:
             "prompt_hash": prompt,
             "bad_rows": provider.bad_row_count,
             "warnings": self._warnings(provider),
+            **self._scoring_info(),
         }
         with _opening:
             store = sweep.open_run(
@@ -98,17 +118,30 @@ class Cell:
                 num_records=provider.size(),
                 info=info,
             )
-        self._provider, self._store = provider, store
+        self._provider = provider
         records, epochs = provider.size(), config.epochs
         self._remaining = sum(
             not store.generation_done(position, epoch)
             for epoch in range(epochs)
             for position in range(records)
         )
-        self.progress.planned = records * epochs
+        self._pending = self._iterate(provider, store) if self._remaining else None
+        self._opened(store)
+
+    def _opened(self, store: RunStore) -> None:
+        self._taken = bytearray(store.manifest.planned)
+        self.progress.planned = store.manifest.planned
         self.progress.outcomes = store.resumed_outcomes()
         self.progress.resumed = self.progress.done
-        self._pending = self._iterate(provider, store) if self._remaining else None
+        self._store = store
+
+    def _scoring_info(self) -> dict[str, Any]:
+        """What ``run.json`` says of how answers are scored."""
+        judge = self.scorer.judge
+        return {
+            "summary_rates": dict(self.scorer.scorer.summary_rates),
+            "judge": judge.identity() if judge is not None else None,
+        }
 
     def start_prefetch(self, wake: Callable[[], None]) -> None:
         """For streamed data: read ahead from now on."""
@@ -187,6 +220,36 @@ class Cell:
         )
         return WorkItem(request, (self, position, epoch, record))
 
+    def replay(self, find: Callable[[GenerationRequest, int, str], Generation | None]) -> Iterator[Finished]:
+        """Items that ``find`` has a reply to, given request, epoch and record id.  Streamed data has none.
+
+        They are done with once they are added; :meth:`take` passes over them from then on.
+        """
+        benchmark, provider = self.planned.benchmark, self._provider
+        if provider is None or self._pending is None or (benchmark is not None and benchmark.streaming):
+            return
+        for pending in self._iterate(provider, self.store):
+            item = self._item(pending)
+            _, epoch, record = pending
+            generation = find(item.request, epoch, record.record_id)
+            if generation is not None:
+                item.dispatches = 1
+                self.in_flight += 1
+                self._remaining -= 1
+                yield item, generation
+        if self._remaining <= 0:
+            self._end_of_data()
+
+    def keep(
+        self,
+        item: WorkItem,
+        generation: Generation,
+        add: Callable[[GenerationRequest, int, str, Generation], None],
+    ) -> None:
+        """Give a reply to the response cache."""
+        _, _, epoch, record = item.tag
+        add(item.request, epoch, record.record_id, generation)
+
     def _iterate(self, provider: DatasetProvider, store: RunStore) -> Iterator[Pending]:
         """Epoch by epoch, so that a run that is stopped has whole ones."""
         for epoch in range(self.config.epochs):
@@ -204,8 +267,11 @@ class Cell:
         _, position, epoch, record = item.tag
         self.in_flight -= 1
         progress = self.progress
-        progress.generated += 1
-        progress.last_result_at = time.monotonic()
+        if generation.cached:
+            progress.cached += 1
+        else:
+            progress.generated += 1
+            progress.last_result_at = time.monotonic()
         if not self.store.append_generation(position, epoch, item.dispatches, record, generation):
             return False
         if generation.error is not None:
@@ -213,34 +279,66 @@ class Cell:
             return False
         if progress.first_answer is None:
             progress.first_answer = generation.raw_text
-        progress.output_tokens += generation.completion_tokens or 0
+        if not generation.cached:
+            progress.output_tokens += generation.completion_tokens or 0
+        return True
+
+    def take_to_score(self, position: int, epoch: int) -> bool:
+        """Mark an answer as being scored; ``False`` where it was taken in this process already."""
+        slot = position * self.config.epochs + epoch
+        if self._taken[slot] == _TAKEN:
+            return False
+        if self._taken[slot] == _SPILLED:
+            self.spilled -= 1
+            self.judging.waiting(-1)
+        self._taken[slot] = _TAKEN
         self.scoring += 1
         return True
 
-    def add_score(self, position: int, epoch: int, record: EvalRecord, score: Score) -> None:
+    def spill(self, position: int, epoch: int) -> None:
+        """The judge has no room for an answer that was taken: the journal keeps it."""
+        self._taken[position * self.config.epochs + epoch] = _SPILLED
         self.scoring -= 1
-        if self.store.append_score(position, epoch, record.record_id, score):
+        self.spilled += 1
+        self.judging.waiting(1)
+        self.has_spilled.set()
+
+    def drop_score(self) -> None:
+        """An answer that was taken gets no verdict in this process."""
+        self.scoring -= 1
+
+    def add_score(
+        self, position: int, epoch: int, record: EvalRecord, score: Score, judge: dict[str, Any] | None
+    ) -> None:
+        self.scoring -= 1
+        if self.store.append_score(position, epoch, record.record_id, score, judge):
             self.progress.outcomes[score.outcome] += 1
+
+    def stored_verdict(self, position: int, epoch: int) -> StoredVerdict | None:
+        """What an earlier verdict on the standing answer kept of the judge, where it is to be read again."""
+        stored = self.planned.stored
+        line = stored.verdict(position, epoch) if stored is not None else None
+        return StoredVerdict(line.get("metadata") or {}, line.get("judge")) if line is not None else None
 
     @property
     def worked_off(self) -> bool:
         """Nothing to hand out, in flight or to score."""
-        return self.exhausted and not (self.in_flight or self.scoring or self.rescoring)
+        return self.exhausted and not (self.in_flight or self.scoring or self.rescoring or self.spilled)
 
     # -- after ------------------------------------------------------------------------------
 
     def finalize(self, reason: str) -> RunSummary:
         """Write skipped samples (with ``reason``), rows and summary.  Blocks; ends the cell's store."""
         store, provider = self.store, self._provider
-        assert provider is not None
         if self._prefetched is not None:
             self._prefetched.close()
         store.end_stretch()
-        manifest = store.manifest
-        manifest.num_records = provider.size()
-        manifest.info |= {"bad_rows": provider.bad_row_count, "warnings": self._warnings(provider)}
-        manifest.write(store.files.manifest)
-        store.write_skipped(self._skipped(reason))
+        if provider is not None:
+            manifest = store.manifest
+            manifest.num_records = provider.size()
+            manifest.info |= {"bad_rows": provider.bad_row_count, "warnings": self._warnings(provider)}
+            manifest.write(store.files.manifest)
+            store.write_skipped(self._skipped(reason))
         summary = store.finalize()
         store.close()
         return summary
@@ -283,7 +381,9 @@ class Cell:
         """End with a summary; its own status unless another is given."""
         own = _STATES.get(summary.status, "partial")
         if own == "failed" and not reason:
-            reason = _why_failed(summary, self.config.max_error_rate)
+            reason = "; ".join(
+                filter(None, (_why_failed(summary, self.config.max_error_rate), self.judging.problem))
+            )
         self.end(status or own, reason, summary)
 
     def metrics(self) -> dict[str, float | int | None]:

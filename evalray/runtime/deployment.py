@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from evalray.errors import ConfigError, DatasetError, EngineDied, EngineStartErr
 from evalray.plan import Deployment
 from evalray.runtime.admission import Claim
 from evalray.runtime.breaker import CircuitBreaker
+from evalray.runtime.budget import Budget
 from evalray.runtime.cell import Cell
 from evalray.runtime.placement import Need
 from evalray.runtime.policy import RuntimePolicy
@@ -26,11 +27,12 @@ from evalray.runtime.pool import EnginePool
 from evalray.runtime.progress import SweepProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.replica import PoolSpec
+from evalray.runtime.response_cache import ModelCache, ResponseCache
 from evalray.runtime.result import RunStatus
 from evalray.runtime.scoring import RunScorer, ScoringDesk, ScoringTask, answer_of
 from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
-from evalray.types import Generation
+from evalray.types import EvalRecord, Generation, Score
 
 INTERRUPTED = "interrupted; the same command continues"
 _RESCORE_FLUSH = 64
@@ -50,6 +52,8 @@ class Surroundings:
     """Waits for Ray; how many replicas of a claim fit.  Raises :class:`PlacementError`."""
     admit: Callable[[Claim], AbstractAsyncContextManager[None]]
     placement_seconds: float
+    budget: Budget = field(default_factory=Budget)
+    cache: ResponseCache | None = None
     copy_results_to: Path | None = None
 
 
@@ -65,13 +69,16 @@ class DeploymentRun:
             for index, (planned, scorer) in enumerate(zip(deployment.runs, scorers, strict=True))
         ]
         self.tripped = False
-        """The circuit breaker opened."""
+        """The circuit breaker of the engines opened."""
         self.pool: EnginePool | None = None
         self._around = around
         self._number = number
         self._breaker = CircuitBreaker(min(c.config.breaker_errors for c in self.cells))
-        self._desk = ScoringDesk(around.policy)
+        self._desk = ScoringDesk(around.policy, around.say)
         self._stopped = ""
+        self._halted = ""
+        self._prepared = False
+        self._cache: ModelCache | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._finishing: list[asyncio.Task[None]] = []
         self._failed: BaseException | None = None
@@ -85,16 +92,26 @@ class DeploymentRun:
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def halt(self, reason: str) -> None:
+        """As :meth:`stop`, but what is not done is loaded all the same, so that it can be named."""
+        self._halted = self._halted or reason
+        if self._prepared:
+            self.stop(reason)
+
     async def run(self) -> None:
         """Raises :class:`StoreError` only."""
         try:
             await self._prepare()
+            self._prepared = True
+            if self._halted:
+                self.stop(self._halted)
             status: RunStatus | None = None
             reason = ""
             for cell in self._open_cells():
                 cell.rescoring = True  # before anything may take the cell for worked off
             rescoring = [asyncio.create_task(self._rescore(cell)) for cell in self._open_cells()]
             try:
+                await self._replay()
                 if not self._stopped:
                     await self._generate()
                 await self._let_scoring_end(rescoring)
@@ -107,6 +124,7 @@ class DeploymentRun:
                     task.cancel()
             if self._stopped:
                 status, reason = "partial", self._stopped
+            await self._desk.close()
             await self._end_all(status, reason)
         finally:
             await self._desk.close()
@@ -203,6 +221,22 @@ class DeploymentRun:
             if not cell.finishing:
                 cell.began(info)
 
+    async def _replay(self) -> None:
+        """Take from the response cache what it has.  Rescoring has begun by then, with what was there before."""
+        around = self._around
+        if around.cache is None or self._stopped:
+            return
+        cache = self._cache = await asyncio.to_thread(
+            ModelCache.of, self.deployment.engine_config, around.cache, around.say
+        )
+        if cache is None:
+            return
+        for cell in self._open_cells():
+            for number, finished in enumerate(cell.replay(cache.get), 1):
+                await self._take_results([finished])
+                if number % _RESCORE_FLUSH == 0:
+                    await asyncio.sleep(0)
+
     # -- the source of the pool's work --------------------------------------------------------
 
     def take(self, limit: int) -> list[WorkItem]:
@@ -237,26 +271,51 @@ class DeploymentRun:
             cell: Cell = item.tag[0]
             touched[cell] = None
             to_score = cell.add_generation(item, generation)
+            self._around.budget.count(generation)
+            if self._cache is not None:
+                cell.keep(item, generation, self._cache.add)
             self._count_failures(generation)
             if to_score:
-                await self._desk.score(self._scoring_task(cell, item, generation))
+                _, position, epoch, record = item.tag
+                await self._score(cell, position, epoch, record, generation)
         for cell in touched:
             cell.store.flush()
             self._check(cell)
+        if self._cache is not None:
+            self._cache.flush()
 
-    def _scoring_task(self, cell: Cell, item: WorkItem, generation: Generation) -> ScoringTask:
-        _, position, epoch, record = item.tag
-        return ScoringTask(
-            cell.scorer,
-            record,
-            answer_of(generation),
-            lambda score: self._scored(cell, position, epoch, record, score),
-        )
+    async def _score(
+        self, cell: Cell, position: int, epoch: int, record: EvalRecord, generation: Generation, **more: Any
+    ) -> None:
+        """Score an answer that no one has taken yet, or leave it in the journal where its judge is full."""
+        if not cell.take_to_score(position, epoch):
+            return
 
-    def _scored(self, cell: Cell, position: int, epoch: int, record: Any, score: Any) -> None:
+        def done(score: Score, judge: dict[str, Any] | None) -> None:
+            self._scored(cell, position, epoch, record, score, judge)
+
+        def dropped() -> None:
+            cell.drop_score()
+            self._check(cell)
+
+        task = ScoringTask(cell.scorer, record, answer_of(generation), cell.judging, done, dropped)
+        task.stored = more.pop("stored", None)
+        if not await self._desk.score(task, **more):
+            cell.spill(position, epoch)
+
+    def _scored(
+        self,
+        cell: Cell,
+        position: int,
+        epoch: int,
+        record: EvalRecord,
+        score: Score,
+        judge: dict[str, Any] | None,
+    ) -> None:
         try:
-            cell.add_score(position, epoch, record, score)
-            if cell.scorer.scorer.isolated:
+            self._around.budget.count_judge(judge)
+            cell.add_score(position, epoch, record, score, judge)
+            if judge is not None or cell.scorer.scorer.isolated:
                 cell.store.flush()
         except StoreError as error:
             self._fail(error)
@@ -273,32 +332,39 @@ class DeploymentRun:
             self.stop(reason)
 
     async def _rescore(self, cell: Cell) -> None:
-        """Score what was generated before and has no verdict, under this scorer, yet."""
+        """Score what the journal holds without a verdict: of before, and what found its judge's queue full."""
         try:
-            for number, (position, epoch, record, generation) in enumerate(cell.store.unscored(), 1):
-                if self._stopped:
-                    return
-                cell.store.begin_stretch()
-                cell.scoring += 1
-
-                def done(
-                    score: Any, position: int = position, epoch: int = epoch, record: Any = record
-                ) -> None:
-                    self._scored(cell, position, epoch, record, score)
-
-                await self._desk.score(ScoringTask(cell.scorer, record, answer_of(generation), done))
-                if number % _RESCORE_FLUSH == 0:
-                    cell.store.flush()
-                    await asyncio.sleep(0)
+            while not self._stopped:
+                cell.has_spilled.clear()
+                await self._go_through_journal(cell)
+                cell.rescoring = False
+                self._check(cell)
+                await cell.has_spilled.wait()
+                cell.rescoring = True
         finally:
             cell.rescoring = False
             self._check(cell)
+
+    async def _go_through_journal(self, cell: Cell) -> None:
+        for number, (position, epoch, record, generation) in enumerate(cell.store.unscored(), 1):
+            if self._stopped:
+                return
+            if cell.planned.stored is None:
+                cell.store.begin_stretch()
+            stored = cell.stored_verdict(position, epoch)
+            await self._score(cell, position, epoch, record, generation, stored=stored, wait=True)
+            if number % _RESCORE_FLUSH == 0:
+                cell.store.flush()
+                await asyncio.sleep(0)
 
     async def _let_scoring_end(self, rescoring: list[asyncio.Task[None]]) -> None:
         """Wait for verdicts under way; what takes too long after a stop is scored on resume."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _SCORING_SECONDS if self._stopped else None
-        while any(not t.done() for t in rescoring) or any(c.scoring for c in self._open_cells()):
+        while any(c.scoring or c.rescoring or c.spilled for c in self._open_cells()):
+            for task in rescoring:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
             if self._failed is not None:
                 raise self._failed
             if deadline is None and self._stopped:
@@ -307,7 +373,7 @@ class DeploymentRun:
                 return
             await asyncio.sleep(0.05)
         for task in rescoring:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
         if self._failed is not None:
             raise self._failed
@@ -343,6 +409,8 @@ class DeploymentRun:
         summary = await asyncio.to_thread(cell.finalize, reason)
         if status == "partial" and not summary.outcomes.get("skipped"):
             status, reason = None, ""  # it was complete when the stop came
+        if cell.judging.stopped and status is None:
+            status, reason = "partial", cell.judging.stopped
         cell.end_with(summary, status, reason)
         around = self._around
         if around.tracker is not None:

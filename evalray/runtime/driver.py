@@ -12,11 +12,15 @@ from collections.abc import Callable
 from evalray.errors import ConfigError, PlacementError, Problem, StoreError
 from evalray.plan import Deployment, Plan
 from evalray.runtime.admission import Admission, Claim
+from evalray.runtime.budget import Budget
 from evalray.runtime.cluster import RayCluster
 from evalray.runtime.deployment import INTERRUPTED, DeploymentRun, Surroundings
+from evalray.runtime.judge_pool import JudgeSurroundings
+from evalray.runtime.judges import Judges
 from evalray.runtime.placement import describe_missing, fitting_replicas
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import RunProgress, SweepProgress
+from evalray.runtime.response_cache import ResponseCache
 from evalray.runtime.result import (
     EXIT_BREAKER,
     EXIT_DONE,
@@ -30,7 +34,6 @@ from evalray.runtime.scoring import RunScorer
 from evalray.runtime.stop import stop_signals
 from evalray.runtime.sweep_info import sweep_info
 from evalray.runtime.tracker import Tracker
-from evalray.scorers import ScorerSpec, build_scorer, scorer_fingerprint
 from evalray.store import SweepStore
 
 _TRACK_SECONDS = 10.0
@@ -44,22 +47,25 @@ def run_sweep(
     on_message: Callable[[str], None] | None = None,
     tracker: Tracker | None = None,
     policy: RuntimePolicy | None = None,
+    on_kill: Callable[[], None] | None = None,
 ) -> SweepResult:
     """Run a plan to its end, or continue it; blocks.
 
     ``progress`` is kept up to date; ``on_message`` gets one line at a time.  In the main thread
-    SIGINT and SIGTERM stop the sweep: once in order (exit code 130), twice now.
+    SIGINT and SIGTERM stop the sweep: once in order (exit code 130), twice now; then ``on_kill`` is
+    called, in the handler, before the process ends.
 
     Raises :class:`ConfigError` for a scorer that cannot be built, :class:`StoreError` where the
     sweep directory cannot be used.  Everything later is in the result.
     """
-    scorers = _build_scorers(plan)
+    policy = policy or RuntimePolicy()
+    judges = Judges(plan, policy)
+    scorers = _build_scorers(plan, judges)
     store = SweepStore.open(plan.directory, fresh=fresh)
     result: SweepResult | None = None
     try:
-        sweep = _Sweep(
-            plan, scorers, store, progress or SweepProgress(), on_message, tracker, policy or RuntimePolicy()
-        )
+        sweep = _Sweep(plan, scorers, judges, store, progress or SweepProgress(), on_message, tracker, policy)
+        sweep.on_kill = on_kill or (lambda: None)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             result = runner.run(sweep.run())
     finally:
@@ -86,22 +92,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _build_scorers(plan: Plan) -> list[list[RunScorer]]:
+def _build_scorers(plan: Plan, judges: Judges) -> list[list[RunScorer]]:
     """For every run of every deployment, before anything costs anything."""
     problems: list[Problem] = []
     built: list[list[RunScorer]] = []
     for deployment in plan.deployments:
         of_deployment = []
         for planned in deployment.runs:
-            config, benchmark = planned.config, planned.benchmark
-            name = config.scorer or (benchmark.scorer if benchmark else "")
-            args = config.scorer_args
             try:
-                scorer = build_scorer(name, args)
+                of_deployment.append(judges.scorer_of(planned))
             except ConfigError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
-                continue
-            of_deployment.append(RunScorer(scorer, ScorerSpec(name, args), scorer_fingerprint(scorer, args)))
         built.append(of_deployment)
     if problems:
         raise ConfigError(problems)
@@ -113,6 +114,7 @@ class _Sweep:
         self,
         plan: Plan,
         scorers: list[list[RunScorer]],
+        judges: Judges,
         store: SweepStore,
         progress: SweepProgress,
         on_message: Callable[[str], None] | None,
@@ -127,13 +129,20 @@ class _Sweep:
         self.say = on_message or (lambda line: None)
         self.interrupted = False
         self.errors: list[str] = []
+        self.budget = Budget(plan.max_cost_usd, plan.max_tokens_total, self._budget_reached)
+        self.on_kill: Callable[[], None] = lambda: None
         self._cluster = RayCluster(plan.address)
         self._connecting: asyncio.Task[Admission] | None = None
         self._scorers = scorers
+        self._judges = judges
         self._runs: list[DeploymentRun] = []
 
     async def run(self) -> SweepResult:
         loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self.budget.count_journals, self.store.directory)
+        cache = None
+        if (folder := self.plan.cache_directory) is not None:
+            cache = await asyncio.to_thread(ResponseCache, folder, self.store.directory, self.say)
         around = Surroundings(
             store=self.store,
             progress=self.progress,
@@ -143,6 +152,8 @@ class _Sweep:
             place=self._place,
             admit=lambda claim: self._admission().admit(claim),
             placement_seconds=self.plan.placement_timeout_seconds,
+            budget=self.budget,
+            cache=cache,
             copy_results_to=self.plan.copy_results_to,
         )
         self._runs = [
@@ -151,6 +162,18 @@ class _Sweep:
                 zip(self.plan.deployments, self._scorers, strict=True)
             )
         ]
+        self._judges.open(
+            loop,
+            JudgeSurroundings(
+                policy=self.policy,
+                progress=self.progress,
+                say=self.say,
+                place=self._place,
+                admit=lambda claim: self._admission().admit(claim),
+                contended=lambda: self._admission().contended,
+                placement_seconds=self.plan.placement_timeout_seconds,
+            ),
+        )
         self.progress.sweep_id = self.plan.sweep_id
         self.progress.runs = [cell.progress for run in self._runs for cell in run.cells]
         self.progress.runs += [
@@ -163,9 +186,14 @@ class _Sweep:
 
         with stop_signals(stop_soon, self._kill):
             try:
+                if self.budget.reached:
+                    self._budget_reached(self.budget.reached)
                 await self._run_deployments()
             finally:
+                if cache is not None:
+                    await asyncio.to_thread(cache.close)
                 self.progress.phase = "closing"
+                await self._judges.close()
                 if self._connecting is not None:
                     self._connecting.cancel()
                     await asyncio.gather(self._connecting, return_exceptions=True)
@@ -173,7 +201,8 @@ class _Sweep:
         return self._result()
 
     async def _run_deployments(self) -> None:
-        await asyncio.to_thread(lambda: self.store.write_sweep(sweep_info(self.plan)))
+        if not self.plan.stored_only:
+            await asyncio.to_thread(lambda: self.store.write_sweep(sweep_info(self.plan)))
         if self.tracker is not None:
             self.tracker.sweep_started(self.store.directory)
         if self._runs and not self.store.resumed:
@@ -240,11 +269,24 @@ class _Sweep:
         )
         for run in self._runs:
             run.stop(INTERRUPTED)
+        self._judges.stop()
 
     def _kill(self) -> None:
-        for run in self._runs:
-            if run.pool is not None:
-                run.pool.kill()
+        try:
+            self.store.rescue()
+            self.on_kill()
+        finally:
+            for run in self._runs:
+                if run.pool is not None:
+                    run.pool.kill()
+            self._judges.kill()
+
+    def _budget_reached(self, reason: str) -> None:
+        if self._runs:  # else it was reached by an earlier process: said once they are there
+            self.say(reason)
+            self.progress.stopping = True
+            for run in self._runs:
+                run.halt(reason)
 
     async def _track(self) -> None:
         while self.tracker is not None:
@@ -290,10 +332,12 @@ class _Sweep:
     def _exit_code(self, outcomes: list[RunOutcome]) -> int:
         if self.interrupted:
             return EXIT_INTERRUPTED
-        if any(run.tripped for run in self._runs):
+        if any(run.tripped or any(cell.judging.stopped for cell in run.cells) for run in self._runs):
             return EXIT_BREAKER
         if self.errors or any(outcome.status == "failed" for outcome in outcomes):
             return EXIT_FAILED
         if any(outcome.status in ("skipped", "unsupported") for outcome in outcomes):
+            return EXIT_SKIPPED
+        if self.budget.reached and any(outcome.status == "partial" for outcome in outcomes):
             return EXIT_SKIPPED
         return EXIT_DONE

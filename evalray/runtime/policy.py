@@ -31,5 +31,12 @@ class RuntimePolicy:
     scoring_workers: int = 2
     """Isolated scorers at once."""
     scoring_backlog: int = 256
-    """Answers that wait for an isolated scorer or a judge before generation is held back."""
+    """Answers that wait for an isolated scorer before generation is held back, or for a judge before
+    they are left in the journal."""
+    judge_threads: int = 64
+    """Scorers at once that call their judge themselves."""
+    judge_thread_seconds: float = 3600.0
+    """For one of them to come to its verdict."""
+    judge_idle_seconds: float = 2.0
+    """How long a judge without work keeps resources that a deployment waits for."""
     parallel_deployments: int = 4

@@ -26,9 +26,13 @@ class RunProgress:
     resumed: int = 0
     generated: int = 0
     """Generations finished in this process, errors included."""
+    cached: int = 0
+    """Replies that the response cache had; not among the generated."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Of all samples that ended, the resumed ones included."""
     output_tokens: int = 0
+    judging: int = 0
+    """Samples that are generated and wait for their judge."""
     first_request_at: float | None = None
     """``time.monotonic()`` of this process's first dispatched sample."""
     last_result_at: float | None = None

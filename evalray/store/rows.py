@@ -121,7 +121,7 @@ def _generated_row(
     row = _row(manifest, position, epoch, line)
     for name in ("model_answer", "raw_text", "reasoning", "finish_reason", "prompt_tokens", "completion_tokens",
                  "cached_tokens", "reasoning_tokens", "cost_usd", "attempts", "error", "error_kind",
-                 "request_params"):  # fmt: skip
+                 "request_params", "cached"):  # fmt: skip
         setattr(row, name, getattr(generation, name))
     row.engine_id = generation.engine_id or None
     row.node_id = generation.node_id or None
@@ -163,7 +163,8 @@ def _set_score(row: EvalResult, line: dict[str, Any]) -> None:
     outcome = Outcome(line["outcome"])
     metadata = dict(line.get("metadata") or {})
     if line.get("judge") is not None:
-        metadata["judge"] = line["judge"]
+        # The replies as such stay in the journal; what was read of them is in the metadata already.
+        metadata["judge"] = {name: value for name, value in line["judge"].items() if name != "replies"}
     row.outcome = str(outcome)
     row.is_correct = outcome.is_correct
     row.score = line.get("score")

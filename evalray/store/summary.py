@@ -26,6 +26,7 @@ from evalray.store.layout import RunManifest
 from evalray.types import Outcome, RunSummary
 
 _ERRORS = (Outcome.ENGINE_ERROR, Outcome.SCORER_ERROR, Outcome.JUDGE_ERROR)
+_JUDGE_FIGURES = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")
 _WARN_RATE = 0.01
 _BATCH_ROWS = 1024
 _STATS = {
@@ -137,6 +138,8 @@ def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings:
     _set_measurements(summary, rows, _answered(codes, names), activity)
     summary.per_subject = _per_subject(rows, codes, names, correct_flags)
     summary.scorer_rates = _scorer_rates(rows, manifest.info.get("summary_rates") or {})
+    if manifest.info.get("judge"):
+        _set_judge_figures(summary, rows)
     summary.warnings = [*warnings, *_warnings(summary)]
     summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
     summary.status = _status(summary, config.max_error_rate)
@@ -198,13 +201,17 @@ def _set_measurements(summary: RunSummary, rows: _Rows, answered: np.ndarray, ac
             summary.total_output_tokens = None if total is None else int(total)
     if summary.latency_stats is not None:
         summary.mean_latency_seconds = summary.latency_stats.mean
+    cached = rows.numbers("cached") == 1
+    summary.cached_samples = int(cached.sum())
     seconds = activity.seconds
     summary.wall_seconds = seconds
     if seconds:
-        completed = np.isfinite(rows.numbers("attempts")) & answered
+        sent = answered & ~cached
+        completed = np.isfinite(rows.numbers("attempts")) & sent
         summary.samples_per_second = float(completed.sum()) / seconds
-        if summary.total_output_tokens is not None:
-            summary.output_tokens_per_second = summary.total_output_tokens / seconds
+        tokens = _total(rows.numbers("completion_tokens")[sent])
+        if tokens is not None:
+            summary.output_tokens_per_second = tokens / seconds
 
 
 def _per_subject(
@@ -243,6 +250,28 @@ def _scorer_rates(rows: _Rows, keys: dict[str, str]) -> dict[str, float | None]:
                 known[name] += 1
                 true[name] += flag
     return {name: _ratio(true[name], known[name]) for name in keys}
+
+
+def _set_judge_figures(summary: RunSummary, rows: _Rows) -> None:
+    """What asking the judge took, of the verdicts that stand; a figure no reply had is not measured."""
+    sums: dict[str, float | None] = dict.fromkeys(_JUDGE_FIGURES)
+    latencies = []
+    for metadata in rows.mappings("scoring_metadata"):
+        took = metadata.get("judge")
+        if not isinstance(took, dict):
+            continue
+        for name, total in sums.items():
+            if (value := took.get(name)) is not None:
+                sums[name] = (total or 0) + value
+        if took.get("latency_seconds") is not None:
+            latencies.append(took["latency_seconds"])
+    whole = {name: None if value is None else int(value) for name, value in sums.items()}
+    summary.judge_calls, summary.judge_cost_usd = whole["calls"], sums["cost_usd"]
+    summary.judge_input_tokens, summary.judge_output_tokens = (
+        whole["prompt_tokens"],
+        whole["completion_tokens"],
+    )
+    summary.judge_latency_stats = metric_stats(np.array(latencies, dtype=float))
 
 
 def _pass_at_k(

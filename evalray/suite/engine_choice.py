@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from evalray.suite import openjarvis
 from evalray.suite.models import ModelEntry
-from evalray.suite.registry import Registry
+from evalray.suite.registry import Registry, is_own
 
 LLAMACPP = "llamacpp"
 VLLM = "vllm"
@@ -109,6 +110,8 @@ def _names_a_file(name: str) -> bool:
 
 
 def _why_unsupported(name: str, entry: ModelEntry, path: str | None, registry: Registry) -> str:
+    if is_own(name):
+        return _why_not_importable(name)
     if name not in registry.engines:
         reason = f"engine {name!r} is not available in this version"
         if name in openjarvis.OPENAI_SERVERS or name == "llama-server":
@@ -119,6 +122,15 @@ def _why_unsupported(name: str, entry: ModelEntry, path: str | None, registry: R
     if name == OPENAI_COMPATIBLE and entry.base_url is None:
         return "openai-compatible needs base_url, such as http://127.0.0.1:8000/v1"
     return ""
+
+
+def _why_not_importable(name: str) -> str:
+    module = name.partition(":")[0]
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    return "" if found else f"engine {name}: no module {module}: is its folder on PYTHONPATH?"
 
 
 def _located(path: str | None, folder: Path) -> str | None:
@@ -147,6 +159,8 @@ def gpus_per_replica(
     A server that the engine starts itself (``launch = true``) computes here: it books the
     ``num_gpus`` its model gives, and none where it gives none.
     """
+    if is_own(name):
+        return num_gpus or 0
     if name in _LAUNCHABLE:
         return (num_gpus or 0) if is_launched(name, engine_args or {}) else 0
     if name in NETWORK_ENGINES or computes_on_cpu(name, engine_args or {}, num_gpus):

@@ -56,7 +56,7 @@ def suite_from_table(table: dict[str, Any], source: str, registry: Registry | No
 
 def _explained(problem: Problem) -> Problem:
     """The same problem, with what to do instead where a key of another tool says what was meant."""
-    if problem.key.startswith("models[") and problem.key.endswith(".api_key"):
+    if problem.key.startswith(("models[", "judge")) and problem.key.endswith(".api_key"):
         message = "a key does not belong in a file"
         hint = "name the environment variable that holds it: api_key_env"
         return Problem(problem.source, problem.key, message, hint)

@@ -31,13 +31,31 @@ class Meta(BaseModel):
     description: str = ""
 
 
-class Judge(BaseModel):
-    """``[judge]``: the model that grades what no rule can."""
+class EngineSettings(BaseModel):
+    """How a model is run, whether it is tested or judges: its engine and the replicas of it."""
 
     model_config = STRICT
-    model: Name | None = None
     engine: str | None = None
     provider: str | None = None
+    path: str | None = None
+    base_url: HttpAddress | None = None
+    api_key_env: EnvironmentName | None = None
+    replicas: Count = 1
+    max_concurrency: Count | None = None
+    adaptive_concurrency: bool = True
+    tensor_parallel_size: Count | None = None
+    engine_args: Annotated[Arguments, Field(default_factory=dict)]
+    timeout_seconds: Seconds = 600.0
+    start_timeout_seconds: Seconds = 600.0
+    max_retries: Annotated[int, Field(ge=0)] = 5
+    stream: bool | None = None
+    num_gpus: Annotated[int, Field(ge=0)] | None = None
+
+
+class Judge(EngineSettings):
+    """``[judge]``: the model that grades what no rule can."""
+
+    model: Name | None = None
     temperature: NonNegative = 0.0
     max_tokens: Count = 1024
 
@@ -54,26 +72,15 @@ class RunSection(BaseModel):
     warmup_samples: Annotated[int, Field(ge=0)] = 0
     max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.1
     breaker_errors: Count = 20
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    max_tokens_total: Count | None = None
+    cache: bool | Name = False
 
 
-class ModelEntry(SamplingSettings):
-    """One ``[[models]]``: a model, the engine that runs it, and how many replicas of it."""
+class ModelEntry(EngineSettings, SamplingSettings):
+    """One ``[[models]]``: a model, how to sample it, the engine that runs it, and how many replicas of it."""
 
     name: Name
-    engine: str | None = None
-    provider: str | None = None
-    path: str | None = None
-    base_url: HttpAddress | None = None
-    api_key_env: EnvironmentName | None = None
-    replicas: Count = 1
-    max_concurrency: Count | None = None
-    tensor_parallel_size: Count | None = None
-    engine_args: Annotated[Arguments, Field(default_factory=dict)]
-    timeout_seconds: Seconds = 600.0
-    start_timeout_seconds: Seconds = 600.0
-    max_retries: Annotated[int, Field(ge=0)] = 5
-    stream: bool | None = None
-    num_gpus: Annotated[int, Field(ge=0)] | None = None
     param_count_b: NonNegative | None = None
     active_params_b: NonNegative | None = None
     gpu_peak_tflops: NonNegative | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from evalray.errors import ConfigError, Problem
 from evalray.settings import STRICT, Count, HttpAddress, Name, NonNegative
@@ -41,6 +41,8 @@ class Overrides:
     temperature: float | None = None
     max_tokens: int | None = None
     judge_model: str | None = None
+    judge_engine: str | None = None
+    judge_base_url: str | None = None
     data: str | None = None
     base_url: str | None = None
     output_dir: str | Path | None = None
@@ -49,6 +51,8 @@ class Overrides:
     address: str | None = None
     tracking_uri: str | None = None
     tracking_enabled: bool | None = None
+    max_cost_usd: float | None = None
+    max_tokens_total: int | None = None
     telemetry: bool | None = None
     gpu_metrics: bool | None = None
 
@@ -76,9 +80,10 @@ class Overrides:
             _Values.model_validate(values)
         except ValidationError as error:
             problems += (_by_flag(problem) for problem in problems_of(error, COMMAND_LINE, root=_Values))
-        if self.engine is not None and registry.engine_name(self.engine) is None:
-            hint = nearest_hint(self.engine, registry.known_engines)
-            problems.append(Problem(COMMAND_LINE, "--engine", f"unknown engine {self.engine!r}", hint))
+        for flag, engine in (("--engine", self.engine), ("--judge-engine", self.judge_engine)):
+            if engine is not None and registry.engine_name(engine) is None:
+                hint = nearest_hint(engine, registry.known_engines)
+                problems.append(Problem(COMMAND_LINE, flag, f"unknown engine {engine!r}", hint))
         if self.backend is not None and self.backend not in openjarvis.BACKENDS:
             hint = nearest_hint(self.backend, openjarvis.BACKENDS)
             problems.append(Problem(COMMAND_LINE, "--backend", f"unknown backend {self.backend!r}", hint))
@@ -110,6 +115,8 @@ class _Values(BaseModel):
     temperature: NonNegative | None = None
     max_tokens: Count | None = None
     judge_model: Name | None = None
+    judge_engine: str | None = None
+    judge_base_url: HttpAddress | None = None
     data: Name | None = None
     base_url: HttpAddress | None = None
     output_dir: Name | None = None
@@ -118,6 +125,8 @@ class _Values(BaseModel):
     address: Name | None = None
     tracking_uri: Name | None = None
     tracking_enabled: bool | None = None
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    max_tokens_total: Count | None = None
     telemetry: bool | None = None
     gpu_metrics: bool | None = None
 

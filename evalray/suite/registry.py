@@ -50,7 +50,10 @@ class Registry:
         return openjarvis.BENCHMARKS | self.benchmarks.keys()
 
     def engine_name(self, written: str) -> str | None:
-        """The engine a user means by what they wrote; ``None`` if nobody knows it."""
+        """The engine a user means by what they wrote, ``module:Class`` for one of their own; ``None`` if
+        nobody knows it."""
+        if is_own(written):
+            return written
         by_fold = {_fold(name): name for name in sorted(self.known_engines)}
         folded = _fold(written)
         return by_fold.get(folded) or _ENGINE_ALIASES.get(folded)
@@ -68,6 +71,12 @@ class Registry:
         except ConfigError as error:
             return error.problems
         return []
+
+
+def is_own(name: str) -> bool:
+    """Whether an engine's or scorer's name is a class of the user's own, as ``module:Class``."""
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def _fold(name: str) -> str:

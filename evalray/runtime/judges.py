@@ -1,0 +1,68 @@
+"""All judges of a sweep, and the scorers that ask them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from evalray.plan import JudgeDeployment, Plan, PlannedRun
+from evalray.runtime.judge_backend import JudgeBackend
+from evalray.runtime.judge_pool import JudgePool, JudgeSurroundings
+from evalray.runtime.policy import RuntimePolicy
+from evalray.runtime.scoring import RunScorer
+from evalray.scorers import ScorerSpec, build_scorer, scorer_fingerprint
+
+
+class Judges:
+    """One :class:`JudgePool` per judge of the plan; each starts when it is first asked."""
+
+    def __init__(self, plan: Plan, policy: RuntimePolicy) -> None:
+        self._pools = {id(judge): JudgePool(judge, policy) for judge in plan.judges}
+        self._backends: list[JudgeBackend] = []
+
+    def scorer_of(self, planned: PlannedRun) -> RunScorer:
+        """The run's scorer, built, with its judge.  Raises :class:`~evalray.errors.ConfigError`."""
+        config, benchmark = planned.config, planned.benchmark
+        name = config.scorer or (benchmark.scorer if benchmark else "")
+        args = config.scorer_args
+        judge = self._of(planned.judge)
+        backend = None
+        scorer = planned.scorer
+        if scorer is None:
+            backend = JudgeBackend(judge) if judge is not None else None
+            scorer = build_scorer(
+                name, args, judge_backend=backend, judge_model=judge.model if judge is not None else ""
+            )
+            if backend is not None and scorer.needs_backend:
+                self._backends.append(backend)
+            else:
+                backend = None
+        fingerprint = scorer_fingerprint(scorer, args, judge=judge.identity() if judge is not None else None)
+        return RunScorer(
+            scorer,
+            ScorerSpec(name, args),
+            fingerprint,
+            judge,
+            backend,
+            from_python=planned.scorer is not None,
+        )
+
+    def _of(self, judge: JudgeDeployment | None) -> JudgePool | None:
+        return self._pools[id(judge)] if judge is not None else None
+
+    def open(self, loop: asyncio.AbstractEventLoop, around: JudgeSurroundings) -> None:
+        for pool in self._pools.values():
+            pool.open(around)
+        for backend in self._backends:
+            backend.open(loop)
+
+    def stop(self) -> None:
+        """Ask nothing more; what is not asked is judged when the sweep is continued."""
+        for pool in self._pools.values():
+            pool.stop()
+
+    def kill(self) -> None:
+        for pool in self._pools.values():
+            pool.kill()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
