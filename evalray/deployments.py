@@ -187,3 +187,12 @@ def _prompt_allowance(run: PlannedRun) -> int:
 def engine_to_dict(config: EngineConfig) -> dict[str, Any]:
     """The engine's settings as plain data; an object of the user's is left out."""
     return {key: value for key, value in asdict(config).items() if key != "payload"}
+
+
+def withhold_keys(deployments: Sequence[Deployment]) -> None:
+    """No engine's process keeps the key of another deployment, a judge's least of all."""
+    names = {config.api_key_env for d in deployments if (config := d.engine_config).api_key_env}
+    for deployment in deployments:
+        config = deployment.engine_config
+        withheld = tuple(sorted(names - {config.api_key_env}))
+        deployment.engine_config = replace(config, withheld_env=withheld)

@@ -13,7 +13,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evalray.deployments import Deployment, JudgeDeployment, PlannedRun, deploy_runs, engine_to_dict
+from evalray.deployments import (
+    Deployment,
+    JudgeDeployment,
+    PlannedRun,
+    deploy_runs,
+    engine_to_dict,
+    withhold_keys,
+)
 from evalray.errors import ConfigError, Problem
 from evalray.plan_judges import assign_judges
 from evalray.plan_limits import cache_directory, cost_warnings
@@ -104,6 +111,7 @@ def make_plan(
                 deploy_runs(group[0].model, group[0].engine, ready, joins_cluster=address is not None)
             )
     judges = assign_judges(suite, overrides, registry, deployments, joins_cluster=address is not None)
+    withhold_keys([*deployments, *(judge.deployment for judge in judges)])
     sweep_id = overrides.sweep_id or _folder_name(name)
     tracking_uri = (
         overrides.tracking_uri or suite.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or None

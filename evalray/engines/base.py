@@ -71,6 +71,8 @@ class EngineConfig:
     adaptive_concurrency: bool = False
     """Whether ``max_concurrency`` is a ceiling below which the replica finds its own limit."""
     engine_args: dict[str, Any] = field(default_factory=dict)
+    withheld_env: tuple[str, ...] = ()
+    """Variables that hold other models' keys: this engine's process forgets them before it starts."""
     payload: bytes | None = field(default=None, repr=False)
     """A pickled object of the user's own that its engine is made of; written into no file."""
 

@@ -43,6 +43,11 @@ def chat_body(model: str, request: GenerationRequest) -> dict[str, Any]:
     return body
 
 
+def response_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """The ``response_format`` by which a server holds the reply to a JSON schema."""
+    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+
+
 def encode_body(body: dict[str, Any]) -> bytes:
     """JSON in UTF-8.  A lone surrogate, which no tokenizer takes, becomes ``?``."""
     return _encode(body).encode("utf-8", "replace")

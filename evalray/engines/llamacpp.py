@@ -21,7 +21,13 @@ from typing import Any, ClassVar
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.bridge import NativeBridge, NativeCallError
-from evalray.engines.chat_protocol import chat_body, decode_json, encode_body, parse_chunk
+from evalray.engines.chat_protocol import (
+    chat_body,
+    decode_json,
+    encode_body,
+    parse_chunk,
+    response_format,
+)
 from evalray.engines.failures import one_line
 from evalray.engines.gguf import GgufHeader, read_gguf_header
 from evalray.engines.model_path import resolve_model_path
@@ -161,6 +167,8 @@ class LlamaCppEngine(Engine):
         body = chat_body(self.config.model, request)
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
+        if request.response_schema is not None:
+            body["response_format"] = response_format(request.response_schema)
         if self._extra_body:
             body.update(self._extra_body)
         pieces = self._bridge.stream(encode_body(body))

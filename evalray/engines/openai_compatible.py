@@ -19,7 +19,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
-from evalray.engines.chat_protocol import chat_body, decode_json, encode_body, parse_chunk, parse_completion
+from evalray.engines.chat_protocol import (
+    chat_body,
+    decode_json,
+    encode_body,
+    parse_chunk,
+    parse_completion,
+    response_format,
+)
 from evalray.engines.failures import error_from_body, error_from_client, one_line, parse_retry_after
 from evalray.engines.sse import MAX_EVENT_BYTES, EventParser
 from evalray.errors import EngineStartError, RequestError
@@ -36,6 +43,8 @@ _LOADING_FOR_SECONDS = 60.0
 """How long a server may say 503, as one that loads its model does."""
 _LINGER_SECONDS = 2.0
 """How long the end of a body may stay out after ``[DONE]`` before its connection is dropped."""
+_SCHEMA_WORDS = ("response_format", "json_schema", "schema", "grammar", "structured", "guided")
+"""How servers name what they cannot do, when a reply's JSON schema is too much for them."""
 _KNOWN_ARGS = ("extra_body", "reasoning", "stream")
 
 
@@ -62,6 +71,7 @@ class OpenAICompatibleEngine(Engine):
         # Learnt from a server that refuses them.
         self._sends_stream_options = True
         self._max_tokens_name = "max_tokens"
+        self._sends_schema = True
 
     async def start(self) -> EngineInfo:
         base_url = self._read_config()
@@ -176,6 +186,7 @@ class OpenAICompatibleEngine(Engine):
             raise RequestError("connection", "the engine is closed")
         try:
             while True:
+                with_schema = self._sends_schema and request.response_schema is not None
                 async with self._session.post(
                     self._url, data=self._body(request), proxy=self._proxy, allow_redirects=False
                 ) as response:
@@ -186,7 +197,10 @@ class OpenAICompatibleEngine(Engine):
                             async for chunk in self._read_stream(response):
                                 yield chunk
                         return
-                    if not self._adapt(error := await self._failure(response)):
+                    error = await self._failure(response)
+                    if with_schema and _refuses_schema(error):
+                        self._sends_schema = False
+                    elif not self._adapt(error):
                         raise error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise error_from_client(error, self._key) or error from error
@@ -197,6 +211,8 @@ class OpenAICompatibleEngine(Engine):
             body["stream"] = True
             if self._sends_stream_options:
                 body["stream_options"] = {"include_usage": True}
+        if request.response_schema is not None and self._sends_schema:
+            body["response_format"] = response_format(request.response_schema)
         if self._max_tokens_name != "max_tokens":
             body[self._max_tokens_name] = body.pop("max_tokens")
         if self._extra_body:
@@ -278,6 +294,11 @@ class OpenAICompatibleEngine(Engine):
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+def _refuses_schema(error: RequestError) -> bool:
+    text = str(error).lower()
+    return error.kind == "bad_request" and any(word in text for word in _SCHEMA_WORDS)
 
 
 def _is_whole(response: aiohttp.ClientResponse, asked_to_stream: bool) -> bool:

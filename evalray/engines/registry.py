@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 
+from evalray.backend import InferenceBackend
 from evalray.engines.base import Engine
 from evalray.errors import ConfigError, Problem
 
@@ -23,8 +24,12 @@ ENGINES: dict[str, str] = {
 def engine_class(name: str) -> type[Engine]:
     """The class behind ``name``; imports its module, which still imports no SDK.
 
-    Raises :class:`ConfigError` for an unknown name, with the nearest valid one.
+    ``module:Class`` is one of the user's own; an :class:`~evalray.backend.InferenceBackend` there is
+    run by :class:`~evalray.engines.backend_engine.BackendEngine`.  Raises :class:`ConfigError` for an
+    unknown name, with the nearest valid one.
     """
+    if ":" in name:
+        return _own_class(name)
     try:
         target = ENGINES[name]
     except KeyError:
@@ -34,3 +39,20 @@ def engine_class(name: str) -> type[Engine]:
     module, _, attribute = target.partition(":")
     engine: type[Engine] = getattr(importlib.import_module(module), attribute)
     return engine
+
+
+def _own_class(name: str) -> type[Engine]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a user's module can raise anything while it is imported
+        message = f"cannot use {name}: {type(error).__name__}: {error}"
+        raise ConfigError([Problem("engine", "", message, "is its folder on PYTHONPATH?")]) from error
+    if isinstance(found, type) and issubclass(found, Engine):
+        return found
+    if isinstance(found, type) and issubclass(found, InferenceBackend):
+        from evalray.engines.backend_engine import BackendEngine
+
+        return BackendEngine
+    message = f"{name} is neither an Engine nor an InferenceBackend"
+    raise ConfigError([Problem("engine", "", message, "subclass one of them")])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 import pickle
 import time
@@ -45,11 +44,7 @@ def find_engine(name: str) -> type[Engine]:
 
     Raises :class:`~evalray.errors.ConfigError` for an unknown name.
     """
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        return engine_class(name)
-    found: type[Engine] = getattr(importlib.import_module(module), attribute)
-    return found
+    return engine_class(name)
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,6 +117,8 @@ class EngineActor:
 
     async def start(self, limit: int | None) -> Started:
         """Load the engine and be ready for ``limit`` requests at once (default: what it reports)."""
+        for name in self._config.withheld_env:
+            os.environ.pop(name, None)
         try:
             engine = find_engine(self._config.engine)(self._config)
             self._engine = engine
