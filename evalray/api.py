@@ -93,11 +93,13 @@ def run_plan(
     fresh: bool = False,
     progress: SweepProgress | None = None,
     on_message: Say | None = None,
+    on_kill: Callable[[], None] | None = None,
 ) -> SweepResult:
     """Run a plan: results, reports and MLflow.
 
     ``fresh`` moves an earlier sweep of that name aside.  ``progress`` is updated while it runs;
-    ``on_message`` is called with one line at a time, from any thread.  Reports or MLflow failing
+    ``on_message`` is called with one line at a time, from any thread; ``on_kill`` in the handler of a
+    second Ctrl-C, before the process ends.  Reports or MLflow failing
     is said, and takes nothing from the result.
 
     Raises :class:`~evalray.errors.StoreError` where the sweep directory cannot be used.
@@ -109,7 +111,9 @@ def run_plan(
     say: Say = on_message or (lambda _: None)
     tracker = _tracker(plan)
     try:
-        result = run_sweep(plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker)
+        result = run_sweep(
+            plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker, on_kill=on_kill
+        )
         progress.phase = "writing reports"
         _write_reports(result.directory, say)
     except BaseException:

@@ -102,6 +102,21 @@ class SelectionFlags:
             "--max-workers", "-w", metavar="N", help="Requests in flight per replica.", rich_help_panel=_HOW
         ),
     ] = None
+    max_cost_usd: Annotated[
+        float | None,
+        Option(
+            "--max-cost-usd", metavar="USD", help="Stop the sweep at this cost.", rich_help_panel=_CONTROL
+        ),
+    ] = None
+    max_tokens_total: Annotated[
+        int | None,
+        Option(
+            "--max-tokens-total",
+            metavar="N",
+            help="Stop the sweep at so many tokens, prompts and answers.",
+            rich_help_panel=_CONTROL,
+        ),
+    ] = None
     judge_model: Annotated[
         str | None,
         Option("--judge-model", metavar="NAME", help="Model of the LLM judge.", rich_help_panel=_HOW),

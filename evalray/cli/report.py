@@ -34,6 +34,8 @@ class Report:
     exit_code: int = 0
     errors: list[str] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
+    channel: int | None = None
+    """Where the JSON object goes, until it was written."""
 
     def error(self, message: str) -> None:
         """One problem, as one line on stderr and in the report."""
@@ -56,6 +58,13 @@ class Report:
         """Cells of a line of what :meth:`show` prints."""
         return _console().width
 
+    def write(self) -> None:
+        """Write the JSON object, if it is wanted and was not written yet."""
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            with suppress(OSError), os.fdopen(channel, "w", encoding="ascii") as stdout:
+                stdout.write(self.to_json() + "\n")
+
     def to_json(self) -> str:
         payload = {**self.fields, "exit_code": self.exit_code, "errors": self.errors}
         return json.dumps(_finite(payload), allow_nan=False, default=str)
@@ -77,15 +86,14 @@ def json_channel(report: Report) -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    channel = os.dup(1)
+    report.channel = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
-        with suppress(OSError), os.fdopen(channel, "w", encoding="ascii") as stdout:
-            stdout.write(report.to_json() + "\n")
+        report.write()
 
 
 def _finite(value: Any) -> Any:

@@ -37,8 +37,9 @@ _QUIET = {
     "RAY_enable_metrics_collection": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # What an engine started ends with its actor.
+    # What an engine started ends with its actor, also where that is killed.
     "RAY_kill_child_processes_on_worker_exit": "1",
+    "RAY_process_group_cleanup_enabled": "1",
 }
 
 

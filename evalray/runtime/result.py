@@ -17,7 +17,7 @@ EXIT_USAGE = 2
 EXIT_BREAKER = 3
 """The circuit breaker stopped a run; resumable."""
 EXIT_SKIPPED = 4
-"""Done, but cells were skipped (gated, unsupported)."""
+"""Done, but cells or samples were skipped (gated, unsupported, the sweep's budget); resumable."""
 EXIT_INTERRUPTED = 130
 
 

@@ -152,6 +152,7 @@ class Journal:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._failed = False
+        self._writing = False
         self._closed = False
         self._syncer: ThreadPoolExecutor | None = None
         self._sync: Future[None] | None = None
@@ -188,6 +189,7 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         view, written = memoryview(data), 0
+        self._writing = True
         try:
             while written < len(data):
                 written += os.write(self._descriptor, view[written:])
@@ -201,6 +203,17 @@ class Journal:
             raise store_error(self.path, error) from error
         self._written += written
         self._pending, self._pending_bytes = [], 0
+        self._writing = False
+
+    def rescue(self) -> None:
+        """Hand what is pending to the operating system, from a signal handler, before the process ends.
+
+        Takes no lock, and writes nothing in the middle of a write; the journal is not used after it.
+        """
+        pending = b"".join(self._pending)
+        if pending and not (self._writing or self._failed or self._closed):
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, pending)
 
     def _check_sync(self, done: Future[None]) -> None:
         error = done.exception()

@@ -123,6 +123,11 @@ class RunStore:
         self._generations.flush()
         self._scores.flush()
 
+    def rescue(self) -> None:
+        """See :meth:`Journal.rescue`."""
+        self._generations.rescue()
+        self._scores.rescue()
+
     def unscored(self) -> Iterator[tuple[int, int, EvalRecord, Generation]]:
         """Finished generations without a final score under the current scorer, in order of position.
 

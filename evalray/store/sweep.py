@@ -101,6 +101,11 @@ class SweepStore:
                 return candidate
         raise StoreError(f"{self.directory / name}: taken by another run; use another --sweep-id")
 
+    def rescue(self) -> None:
+        """Keep what the open runs have not written yet, from a signal handler, before the process ends."""
+        for run in list(self._open_runs.values()):
+            run.rescue()
+
     def close(self) -> None:
         """Close every open run and let go of the lock.  Safe to call twice."""
         errors: list[StoreError] = []

@@ -2,13 +2,15 @@
 
 Words of the prompt: ``die`` ends the process, ``fatal`` raises EngineDied, ``hang`` blocks the event loop,
 ``slow`` takes a while, ``fail`` raises a request error; a file named by ``once=PATH`` makes the word work
-a single time.  Anything else answers ``ANSWER: <last word>``.
+a single time.  Anything else answers ``ANSWER: <last word>``.  ``engine_args``: ``seconds`` a request takes,
+``log`` of what was asked, ``cost`` of a reply, ``children``: a file for the pid of a process it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +26,7 @@ NAME = "runtime.scripted_engine:ScriptedEngine"
 class ScriptedEngine(Engine):
     name: ClassVar[str] = NAME
     default_concurrency: ClassVar[int] = 4
-    answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"seconds", "log", "start"})
+    answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"seconds", "log", "start", "cost", "children"})
 
     async def start(self) -> EngineInfo:
         args = self.config.engine_args
@@ -32,6 +34,10 @@ class ScriptedEngine(Engine):
             raise EngineStartError("told not to start")
         if args.get("start") == "die":
             os._exit(1)
+        if children := args.get("children"):
+            child = subprocess.Popen(["sleep", "600"])
+            with Path(children).open("a") as file:
+                file.write(f"{os.getpid()} {child.pid}\n")
         return EngineInfo(NAME, self.config.model, "1", max_concurrency=self.config.max_concurrency or 4)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -52,7 +58,7 @@ class ScriptedEngine(Engine):
             if "fail" in words:
                 raise RequestError("server_error", f"told to fail, request {request.request_id}")
         yield Chunk(f"ANSWER: {words[-1]}")
-        yield Chunk(finish_reason="stop", usage=Usage(len(words), 2))
+        yield Chunk(finish_reason="stop", usage=Usage(len(words), 2), cost_usd=self.config.engine_args.get("cost"))
 
     @staticmethod
     def _applies(words: list[str]) -> bool:
