@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +204,51 @@ def shape_named(configs: dict[str, Config]) -> Callable[[str], ModelShape]:
 @pytest.fixture
 def h100() -> Peak:
     return resolve_peak("bf16", match=find_device("NVIDIA H100 80GB HBM3", 81559 * 2**20))
+
+
+# -- devices ----------------------------------------------------------------------------------------
+
+sys.path.insert(0, str(Path(__file__).parent / "stub_nvml"))
+
+from nvml_stub import CLOCK_VARIABLE, SCRIPT_VARIABLE, Script, VirtualClock, build, have_compiler, script  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub NVML, compiled and loaded: the real pynvml then finds it under NVML's own name."""
+    import pynvml
+
+    if not have_compiler():
+        pytest.skip("gcc is needed to build the stub NVML")
+    if pynvml.nvmlLib is not None:
+        pytest.skip("this process has loaded a real NVML already")
+    library = build(tmp_path_factory.mktemp("nvml"))
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    return library
+
+
+@pytest.fixture
+def stub_devices(
+    nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Sequence[Script]], VirtualClock]]:
+    """Gives the stub its devices and a clock that the test moves."""
+
+    def load(devices: Sequence[Script]) -> VirtualClock:
+        _shut_nvml()
+        (tmp_path / "nvml.script").write_text(script(devices))
+        clock = VirtualClock(tmp_path / "nvml.clock")
+        monkeypatch.setenv(SCRIPT_VARIABLE, str(tmp_path / "nvml.script"))
+        monkeypatch.setenv(CLOCK_VARIABLE, str(tmp_path / "nvml.clock"))
+        return clock
+
+    yield load
+    _shut_nvml()
+
+
+def _shut_nvml() -> None:
+    """However often it was initialised."""
+    import pynvml
+
+    with contextlib.suppress(pynvml.NVMLError):
+        for _ in range(1000):
+            pynvml.nvmlShutdown()
