@@ -189,6 +189,31 @@ def summarize_path(path: Path) -> SweepResult:
     return result
 
 
+def rescore_path(
+    path: Path,
+    *,
+    judge_model: str | None = None,
+    judge_engine: str | None = None,
+    judge_base_url: str | None = None,
+    scorer: str | None = None,
+    reask: bool = False,
+    tracking_enabled: bool | None = None,
+    progress: SweepProgress | None = None,
+    on_message: Say | None = None,
+) -> tuple[Plan, SweepResult]:
+    """Give the runs under ``path`` new verdicts from the generations they have; nothing is generated.
+
+    Rules are applied anew and what a judge replied before is read again, unless a judge is named or
+    ``reask`` is set.  The earlier verdicts are kept beside (``scores.<time>.jsonl``).  Results, reports
+    and MLflow are brought up to date.  Raises as :func:`summarize_path` does.
+    """
+    from evalray.rescoring import RescoreOptions, plan_rescore
+
+    options = RescoreOptions(judge_model, judge_engine, judge_base_url, scorer, reask, tracking_enabled)
+    plan = plan_rescore(*_runs_at(path), options)
+    return plan, run_plan(plan, progress=progress, on_message=on_message)
+
+
 def _runs_at(path: Path) -> tuple[Path, str | None]:
     """The sweep directory of ``path``, and the run's name where only one is meant."""
     if not path.exists():

@@ -34,6 +34,32 @@ def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
+def runnable_benchmarks() -> list[str]:
+    """The names of the benchmarks on the search path whose definition is sound."""
+    from evalray.benchmarks import list_benchmarks
+
+    return [listing.name for listing in list_benchmarks() if listing.benchmark is not None]
+
+
+_BACKENDS = {
+    "jarvis-direct": "one request per sample, straight to the model's engine",
+    "jarvis-agent": "an agent with tools around the model",
+}
+
+
+def known_backends() -> list[tuple[str, str]]:
+    """Name of each backend a suite may name, and what it is."""
+    from evalray.suite import openjarvis
+
+    missing = "OpenJarvis's; not available in this version"
+    rows = []
+    for name in sorted(openjarvis.BACKENDS, key=lambda name: (name != openjarvis.DIRECT_BACKEND, name)):
+        here = name == openjarvis.DIRECT_BACKEND
+        what = _BACKENDS.get(name, "")
+        rows.append((name, what if here else "; ".join(filter(None, (what, missing)))))
+    return rows
+
+
 def known_engines() -> list[tuple[str, str, str]]:
     """Name, requests in flight per replica, and what it is, of each engine."""
     from evalray.engines import ENGINES, engine_class

@@ -26,13 +26,22 @@ from evalray.plan_judges import assign_judges
 from evalray.plan_limits import cache_directory, cost_warnings
 from evalray.plan_notes import cell_notes
 from evalray.settings import without_url_secret
+from evalray.suite.engine_choice import located
 from evalray.suite.expand import Cell, expand, suite_name
 from evalray.suite.models import Suite
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides
 from evalray.suite.registry import Registry
 
-__all__ = ["Deployment", "JudgeDeployment", "Plan", "PlannedRun", "make_plan", "plan_to_dict"]
+__all__ = [
+    "Deployment",
+    "JudgeDeployment",
+    "Plan",
+    "PlannedRun",
+    "judge_to_dict",
+    "make_plan",
+    "plan_to_dict",
+]
 
 
 @dataclass(slots=True)
@@ -170,6 +179,8 @@ def _resolved_suite(suite: Suite, plan: Plan, cells: Sequence[Cell]) -> dict[str
     written["meta"] = {"name": plan.name, "description": plan.description}
     written["run"] = suite.run.model_dump() | {"output_dir": str(plan.directory.parent)}
     written["cluster"] = suite.cluster.model_dump() | {"address": plan.address}
+    if suite.judge.path is not None:
+        written["judge"]["path"] = located(suite.judge.path, suite.folder)
     written["tracking"] = {
         "uri": without_url_secret(plan.tracking_uri) if plan.tracking_uri else None,
         "experiment": plan.experiment,
@@ -203,7 +214,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             {**_deployment_to_dict(deployment), "runs": [_run_to_dict(run) for run in deployment.runs]}
             for deployment in plan.deployments
         ],
-        "judges": [_judge_to_dict(judge, plan) for judge in plan.judges],
+        "judges": [judge_to_dict(judge, plan) for judge in plan.judges],
         "skipped": [_run_to_dict(run) for run in plan.skipped],
         "gpus_needed": max((d.gpus_per_replica * d.replicas for d in plan.deployments), default=0)
         + sum(j.deployment.gpus_per_replica * j.deployment.replicas for j in plan.judges),
@@ -223,7 +234,8 @@ def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _judge_to_dict(judge: JudgeDeployment, plan: Plan) -> dict[str, Any]:
+def judge_to_dict(judge: JudgeDeployment, plan: Plan) -> dict[str, Any]:
+    """A judge as plain data, with the runs that ask it."""
     return {
         **_deployment_to_dict(judge.deployment),
         "temperature": judge.temperature,

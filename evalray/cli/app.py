@@ -11,7 +11,9 @@ from evalray.cli.doctor import doctor
 from evalray.cli.hardware import hardware_app
 from evalray.cli.import_ import import_
 from evalray.cli.lists import list_app
+from evalray.cli.rescore import rescore
 from evalray.cli.run import plan, run
+from evalray.cli.run_all import run_all
 from evalray.cli.summarize import summarize
 from evalray.cli.track import mlflow_app
 from evalray.cli.ui import ui
@@ -45,6 +47,8 @@ def options(
 
 for command in (run, plan, summarize, ui, doctor):
     app.command(no_args_is_help=command in (run, plan, summarize))(command)
+app.command("run-all", no_args_is_help=True)(run_all)
+app.command("rescore", no_args_is_help=True)(rescore)
 app.command("compare", no_args_is_help=True)(compare)
 app.command("import", no_args_is_help=True)(import_)
 app.add_typer(hardware_app, name="hardware")

@@ -184,6 +184,8 @@ def run_line(run: RunProgress) -> str:
         parts.append(f"{count(run.resumed)} of them from before")
     if run.generated:
         parts += _figures(run.samples_per_second, run.tokens_per_second, run.accuracy, run.errors)
+    if run.judging:
+        parts.append(f"{count(run.judging)} wait for the judge")
     if run.message:
         parts.append(safe_line(run.message, 500))
     return ", ".join(parts)
@@ -207,6 +209,8 @@ def sweep_line(progress: SweepProgress) -> str:
         )
         more = f" and {len(running) - 3} more" if len(running) > 3 else ""
         parts.append(f"running {names}{more}")
+    if waiting := sum(run.judging for run in runs):
+        parts.append(f"{count(waiting)} wait for the judge")
     ready = [replica for replica in replicas if replica.state == "ready"]
     if replicas:
         load = f"{sum(r.in_flight for r in ready)}/{sum(r.limit for r in ready)} in flight"

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     _end_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     report = Report(args=args, wanted="--json" in args, verbose="-v" in args or "--verbose" in args)
-    if args[:1] in (["run"], ["plan"]):
+    if args[:1] in (["run"], ["run-all"], ["plan"], ["rescore"]):
         report.fields = {"sweep_id": None, "dir": None, "runs": []}
     with json_channel(report):
         report.exit_code = _exit_code_of(args, report)

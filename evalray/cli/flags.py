@@ -121,6 +121,14 @@ class SelectionFlags:
         str | None,
         Option("--judge-model", metavar="NAME", help="Model of the LLM judge.", rich_help_panel=_HOW),
     ] = None
+    judge_engine: Annotated[
+        str | None,
+        Option("--judge-engine", metavar="NAME", help="Engine of the judge (cloud).", rich_help_panel=_HOW),
+    ] = None
+    judge_base_url: Annotated[
+        str | None,
+        Option("--judge-base-url", metavar="URL", help="Server of the judge.", rich_help_panel=_HOW),
+    ] = None
     output: Annotated[
         Path | None,
         Option(

@@ -129,7 +129,9 @@ def _run_line(run: RunProgress, width: int) -> Text:
         f"{rate(run.samples_per_second):>7}{rate(run.tokens_per_second):>7}{percent(run.accuracy):>7}", dim
     )
     line.append(f"{count(run.errors):>6}", "bold red" if run.errors else "dim")
-    line.append(f"{duration(run.eta_seconds) if run.state == 'running' else '':>8}", dim)
+    # Once all is generated there is no time left to tell, only what the judge has before it.
+    left = duration(run.eta_seconds) if run.state == "running" else ""
+    line.append(f"{f'⚖{count(run.judging)}' if run.judging else left:>8}", dim)
     return _cut(line, width)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from evalray.cli.report import Report
 
-list_app = typer.Typer(help="What a suite can name.", no_args_is_help=True)
+list_app = typer.Typer(help="What a suite can name.", invoke_without_command=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -20,6 +20,25 @@ def _show(report: Report, key: str, columns: tuple[str, ...], rows: Sequence[tup
     report.fields[key] = [dict(zip(columns, row, strict=True)) for row in rows]
     report.show(names_table(columns, rows))
     return 0
+
+
+@list_app.callback()
+def everything(ctx: typer.Context, json: _Json = False) -> int:
+    """What a suite can name: without a subcommand, the benchmarks and the backends."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from evalray.catalog import known_backends, known_benchmarks
+
+    _show(ctx.obj, "benchmarks", ("name", "category", "scorer", "where", "title"), known_benchmarks())
+    return _show(ctx.obj, "backends", ("name", "description"), known_backends())
+
+
+@list_app.command("backends")
+def backends(ctx: typer.Context, json: _Json = False) -> int:
+    """Backends: what stands between a benchmark and a model's engine."""
+    from evalray.catalog import known_backends
+
+    return _show(ctx.obj, "backends", ("name", "description"), known_backends())
 
 
 @list_app.command("benchmarks")

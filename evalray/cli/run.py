@@ -25,6 +25,11 @@ def run(report: Report, selection: SelectionFlags, control: ControlFlags, output
     configuration; 3 stopped by the circuit breaker, resumable; 4 done, but cells were skipped, or the
     budget was reached, resumable; 130 interrupted, resumable.
     """
+    return carry_out(report, selection, control, output)
+
+
+def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, output: OutputFlags) -> int:
+    """Plan and run what the flags select; the exit code."""
     the_plan = _make_plan(report, selection)
     if control.dry_run:
         return _show_plan(report, the_plan)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from evalray.cli.text import count, duration, percent, rate, safe_line
 from evalray.doctor import Check
-from evalray.plan import Deployment, Plan, PlannedRun
+from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
 from evalray.types import RunSummary
 
 if TYPE_CHECKING:
@@ -118,12 +118,23 @@ def plan_lines(plan: Plan) -> list[Text]:
     lines.append(Text(f"  mlflow     {tracking if plan.tracking_enabled else 'off'}"))
     for deployment in plan.deployments:
         lines += _deployment_lines(deployment)
+    for judge in plan.judges:
+        lines += _judge_lines(judge, plan)
     if plan.skipped:
         lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
         lines += _skipped_lines(plan.skipped)
     lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
     total = f"{_number(len(plan.runs), 'run')} on {_number(len(plan.deployments), 'deployment')}"
     return [*lines, Text(f"\n{total}", "bold")]
+
+
+def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
+    asking = dict.fromkeys(run.config.benchmark for run in plan.runs if run.judge is judge)
+    lines = _deployment_lines(judge.deployment)
+    lines[0] = Text(f"\njudge {safe_line(judge.model, 200)}", "bold")
+    asked = f"temperature {judge.temperature:g}, max_tokens {judge.max_tokens:,}"
+    lines.append(Text(f"    asked for {safe_line(', '.join(asking), 300)}: {asked}"))
+    return lines
 
 
 def _number(how_many: int, noun: str) -> str:
@@ -149,6 +160,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
         "address": plan.address,
         "tracking_uri": plan.tracking_uri,
         "warnings": plan.warnings,
+        "judges": [judge_to_dict(judge, plan) for judge in plan.judges],
         "runs": [
             *(_cell_fields(run, deployment) for deployment in plan.deployments for run in deployment.runs),
             *(_cell_fields(run, None) for run in plan.skipped),

@@ -317,7 +317,9 @@ class Cell:
     def stored_verdict(self, position: int, epoch: int) -> StoredVerdict | None:
         """What an earlier verdict on the standing answer kept of the judge, where it is to be read again."""
         stored = self.planned.stored
-        line = stored.verdict(position, epoch) if stored is not None else None
+        judge = self.scorer.judge
+        name = judge.model if judge is not None else None
+        line = stored.verdict(position, epoch, name) if stored is not None else None
         return StoredVerdict(line.get("metadata") or {}, line.get("judge")) if line is not None else None
 
     @property

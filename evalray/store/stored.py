@@ -24,10 +24,14 @@ _WITHOUT_REPLY = (b'"reason":"judge_failed"', b'"reason":"no judge configured"')
 
 
 class StoredRun:
-    """A run to be scored again.  ``reread``: what a judge replied before is read again where it fits."""
+    """A run to be scored again.  ``reread``: what a judge replied before is read again where it fits.
 
-    def __init__(self, entry: RunEntry, *, reread: bool) -> None:
+    ``judge_is_named``: replies of which nobody knows whose they are do not fit.
+    """
+
+    def __init__(self, entry: RunEntry, *, reread: bool, judge_is_named: bool = False) -> None:
         self.entry = entry
+        self._judge_is_named = judge_is_named
         self._reread = reread
         self._verdicts: _Verdicts | None = None
 
@@ -48,9 +52,17 @@ class StoredRun:
             info={**manifest.info, **info},
         )
 
-    def verdict(self, position: int, epoch: int) -> dict[str, Any] | None:
-        """The line of the last verdict on the standing answer in which a judge's reply may be."""
-        return self._verdicts.line(position, epoch) if self._verdicts is not None else None
+    def verdict(self, position: int, epoch: int, judge: str | None) -> dict[str, Any] | None:
+        """The line of the last verdict on the standing answer in which a reply of ``judge`` may be.
+
+        ``None`` for ``judge`` takes anyone's.
+        """
+        line = self._verdicts.line(position, epoch) if self._verdicts is not None else None
+        if line is None or judge is None:
+            return line
+        who = (line.get("judge") or {}).get("model")
+        fits = not self._judge_is_named if who is None else who == judge
+        return line if fits else None
 
 
 def _move_aside(path: Path) -> None:

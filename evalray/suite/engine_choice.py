@@ -74,7 +74,7 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
         notes.append(f"{name} is launched without a GPU: set num_gpus to give its server some")
     path = entry.path or (entry.name if names_a_file and name == LLAMACPP else None)
     return EngineChoice(
-        name, _why_unsupported(name, entry, path, registry), tuple(notes), _located(path, folder)
+        name, _why_unsupported(name, entry, path, registry), tuple(notes), located(path, folder)
     )
 
 
@@ -133,7 +133,7 @@ def _why_not_importable(name: str) -> str:
     return "" if found else f"engine {name}: no module {module}: is its folder on PYTHONPATH?"
 
 
-def _located(path: str | None, folder: Path) -> str | None:
+def located(path: str | None, folder: Path) -> str | None:
     """``path`` made absolute: beside the suite, else in the working directory."""
     if path is None or path.startswith(_PACKAGE):
         return path

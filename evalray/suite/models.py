@@ -44,7 +44,7 @@ class EngineSettings(BaseModel):
     max_concurrency: Count | None = None
     adaptive_concurrency: bool = True
     tensor_parallel_size: Count | None = None
-    engine_args: Annotated[Arguments, Field(default_factory=dict)]
+    engine_args: Arguments = Field(default_factory=dict)
     timeout_seconds: Seconds = 600.0
     start_timeout_seconds: Seconds = 600.0
     max_retries: Annotated[int, Field(ge=0)] = 5
