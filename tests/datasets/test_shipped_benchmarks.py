@@ -128,7 +128,7 @@ def test_quickstart_arithmetic_is_right() -> None:
     assert checked >= 4
 
 
-def test_quickstart_asks_for_the_answer_line_and_offers_every_option() -> None:
+def test_quickstart_says_how_to_reply_and_offers_every_option() -> None:
     provider = open_dataset(load_benchmark(QUICKSTART), run("quickstart"))
     provider.load(seed=42)
     assert provider.size() >= 60
@@ -136,6 +136,6 @@ def test_quickstart_asks_for_the_answer_line_and_offers_every_option() -> None:
     for record in provider.iter_records():
         for letter, text in zip("ABCD", record.metadata["options"], strict=True):
             assert f"{letter}) {text}\n" in record.problem
-        assert record.problem.endswith('End your reply with a line "ANSWER: X", where X is its letter.')
+        assert record.problem.endswith('Reply with "The answer is", its letter and its text.')
         assert record.reference in "ABCD"
         assert record.subject
