@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evalray.api import plan_suite, run_suite
+    from evalray.api import plan_suite, run_benchmark, run_suite
+    from evalray.backend import InferenceBackend
+    from evalray.datasets import DatasetProvider
+    from evalray.scorers import LLMJudgeScorer, Scorer
+    from evalray.types import EvalRecord, RunConfig, RunSummary
 
 try:
     __version__ = version("evalray")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0.0.0"
 
-__all__ = ["__version__", "plan_suite", "run_suite"]
+__all__ = [
+    "DatasetProvider",
+    "EvalRecord",
+    "InferenceBackend",
+    "LLMJudgeScorer",
+    "RunConfig",
+    "RunSummary",
+    "Scorer",
+    "__version__",
+    "plan_suite",
+    "run_benchmark",
+    "run_suite",
+]
+
+_HOME = {
+    "DatasetProvider": "evalray.datasets",
+    "EvalRecord": "evalray.types",
+    "InferenceBackend": "evalray.backend",
+    "LLMJudgeScorer": "evalray.scorers",
+    "RunConfig": "evalray.types",
+    "RunSummary": "evalray.types",
+    "Scorer": "evalray.scorers",
+    "plan_suite": "evalray.api",
+    "run_benchmark": "evalray.api",
+    "run_suite": "evalray.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """``run_suite`` and ``plan_suite`` on first use, so that ``import evalray`` stays light."""
-    if name in ("plan_suite", "run_suite"):
-        from evalray import api
-
-        return getattr(api, name)
+    """The names of ``__all__`` on first use, so that ``import evalray`` stays light."""
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

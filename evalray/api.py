@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
 
 if TYPE_CHECKING:
+    from evalray.backend import InferenceBackend
+    from evalray.datasets import DatasetProvider
     from evalray.plan import Plan
     from evalray.runtime.progress import SweepProgress
     from evalray.runtime.result import RunStatus, SweepResult
+    from evalray.scorers import Scorer
     from evalray.suite import Overrides, Suite
     from evalray.tracking import MlflowTracker
+    from evalray.types import RunConfig, RunSummary
 
 Say = Callable[[str], None]
 
@@ -187,6 +191,39 @@ def summarize_path(path: Path) -> SweepResult:
         raise StoreError(f"{path}: holds no run (a run is a folder with run.json)")
     write_reports(directory)
     return result
+
+
+def run_benchmark(
+    config: RunConfig,
+    dataset: DatasetProvider | None = None,
+    backend: InferenceBackend | type[InferenceBackend] | str | None = None,
+    scorer: Scorer | str | None = None,
+    *,
+    judge: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+    progress: SweepProgress | None = None,
+    on_message: Say | None = None,
+    **overrides: Any,
+) -> RunSummary:
+    """Run one model on one benchmark; the same call again continues it.
+
+    ``dataset``, ``backend`` and ``scorer`` default to what ``config`` names, and may be objects of
+    your own; a backend may also be a class or ``"module:Class"``.  It runs in an actor, and so must
+    be picklable.  ``judge`` is what a suite's ``[judge]`` would say; ``overrides`` as for
+    :func:`plan_suite`: ``output_dir``, ``sweep_id``, ``base_url``, ``address``, ``tracking_uri``.
+    MLflow is told only with a ``tracking_uri``.
+
+    Raises :class:`~evalray.errors.ConfigError` for what cannot be run, and
+    :class:`~evalray.errors.EvalRayError` where the run ended without results.
+    """
+    from evalray.benchmark_run import plan_benchmark
+
+    plan = plan_benchmark(config, dataset, backend, scorer, judge=judge, overrides=_overrides(overrides))
+    result = run_plan(plan, fresh=fresh, progress=progress, on_message=on_message)
+    summary = result.runs[0].summary
+    if summary is None:
+        raise EvalRayError("; ".join(filter(None, (result.runs[0].reason, *result.errors))) or "no results")
+    return summary
 
 
 def rescore_path(

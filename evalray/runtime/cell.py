@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +95,8 @@ class Cell:
         engine_class = find_engine(self._engine.engine)
         neutral = engine_class.answer_neutral_args
         digest, prompt = provider.digest(), prompt_hash(benchmark, config)
+        if not digest and self.planned.provider is not None:
+            digest = _digest(provider)  # no folder says which data it was
         fingerprint = run_fingerprint(
             config,
             engine=self._engine.engine,
@@ -398,6 +402,15 @@ class Cell:
             "samples_per_second": progress.samples_per_second,
             "output_tokens_per_second": progress.tokens_per_second,
         }
+
+
+def _digest(provider: DatasetProvider) -> str:
+    """Hash of the records of a provider that gives none."""
+    digest = hashlib.sha256()
+    for record in provider.iter_records():
+        line = json.dumps([record.record_id, record.problem, record.reference])
+        digest.update(line.encode("ascii") + b"\n")
+    return digest.hexdigest()
 
 
 def _why_failed(summary: RunSummary, max_error_rate: float) -> str:

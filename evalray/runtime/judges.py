@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict, is_dataclass
+from typing import Any
 
 from evalray.plan import JudgeDeployment, Plan, PlannedRun
 from evalray.runtime.judge_backend import JudgeBackend
 from evalray.runtime.judge_pool import JudgePool, JudgeSurroundings
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.scoring import RunScorer
-from evalray.scorers import ScorerSpec, build_scorer, scorer_fingerprint
+from evalray.scorers import Scorer, ScorerSpec, build_scorer, scorer_fingerprint
 
 
 class Judges:
@@ -36,6 +38,7 @@ class Judges:
                 self._backends.append(backend)
             else:
                 backend = None
+        args = args if planned.scorer is None else _state(scorer)
         fingerprint = scorer_fingerprint(scorer, args, judge=judge.identity() if judge is not None else None)
         return RunScorer(
             scorer,
@@ -66,3 +69,10 @@ class Judges:
 
     async def close(self) -> None:
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))
+
+
+def _state(scorer: Scorer) -> dict[str, Any]:
+    """The plain values that a scorer made in Python holds: with others it is another scorer."""
+    held = asdict(scorer) if is_dataclass(scorer) else dict(getattr(scorer, "__dict__", {}))
+    plain = (str, int, float, bool, list, tuple, dict, type(None))
+    return {name: value for name, value in held.items() if isinstance(value, plain)}

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,15 @@ def journal(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
         return [json.loads(line) for line in text.splitlines()]
 
     return read
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A judge over HTTP: ``judge_server.JudgeServer``."""
+    spec = importlib.util.spec_from_file_location("judge_server", Path(__file__).with_name("judge_server.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.judge_server() as running:
+        yield running
