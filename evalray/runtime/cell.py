@@ -28,7 +28,7 @@ from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
 from evalray.store import RunStore, SweepStore, run_fingerprint
-from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
+from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunConfig, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
 
@@ -89,14 +89,13 @@ class Cell:
         config, benchmark = self.config, self.planned.benchmark
         assert benchmark is not None
         provider = self.planned.provider or open_dataset(benchmark, config)
+        digest = _digest(provider, config) if self.planned.provider is not None else ""
         provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
         head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
         self._head = (*head, *fewshot_messages(benchmark, config.num_fewshot))
         engine_class = find_engine(self._engine.engine)
         neutral = engine_class.answer_neutral_args
-        digest, prompt = provider.digest(), prompt_hash(benchmark, config)
-        if not digest and self.planned.provider is not None:
-            digest = _digest(provider)  # no folder says which data it was
+        digest, prompt = digest or provider.digest(), prompt_hash(benchmark, config)
         fingerprint = run_fingerprint(
             config,
             engine=self._engine.engine,
@@ -404,8 +403,14 @@ class Cell:
         }
 
 
-def _digest(provider: DatasetProvider) -> str:
-    """Hash of the records of a provider that gives none."""
+def _digest(provider: DatasetProvider, config: RunConfig) -> str:
+    """Hash of all the data of a provider made in Python: its own, else that of its records.
+
+    Of all, not of those selected: more samples of the same data are the same run.
+    """
+    provider.load(max_samples=None, split=config.dataset_split, seed=config.seed)
+    if own := provider.digest():
+        return own
     digest = hashlib.sha256()
     for record in provider.iter_records():
         line = json.dumps([record.record_id, record.problem, record.reference])

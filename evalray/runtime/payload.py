@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -13,7 +14,8 @@ def pickled(value: Any) -> bytes:
 
     Raises :class:`ConfigError` for one that cannot be sent.
     """
-    from ray import cloudpickle
+    # By name: it has no types, and comes with MLflow.
+    cloudpickle = importlib.import_module("cloudpickle")
 
     module = sys.modules.get(type(value).__module__)
     file = getattr(module, "__file__", None) or ""
