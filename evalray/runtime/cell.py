@@ -249,9 +249,11 @@ class Cell:
         generation: Generation,
         add: Callable[[GenerationRequest, int, str, Generation], None],
     ) -> None:
-        """Give a reply to the response cache."""
-        _, _, epoch, record = item.tag
-        add(item.request, epoch, record.record_id, generation)
+        """Give a reply to the response cache; streamed data is not looked up, and so not kept."""
+        benchmark = self.planned.benchmark
+        if benchmark is None or not benchmark.streaming:
+            _, _, epoch, record = item.tag
+            add(item.request, epoch, record.record_id, generation)
 
     def _iterate(self, provider: DatasetProvider, store: RunStore) -> Iterator[Pending]:
         """Epoch by epoch, so that a run that is stopped has whole ones."""

@@ -298,6 +298,7 @@ def test_streamed_data_is_run_to_its_bound_and_continued(plans: Any, journal: An
         benchmark = replace(plans.benchmark("b", ["unused 0"]), streaming=True)
         run = plans.run(benchmark, data=str(data), max_samples=samples)
         made: Plan = plans.plan(plans.deployment([run]))
+        made.cache_directory = tmp_path / ".cache"
         return made
 
     result = go(plan(60))
@@ -305,6 +306,7 @@ def test_streamed_data_is_run_to_its_bound_and_continued(plans: Any, journal: An
     more = go(plan(90))
     assert outcomes(more) == {"correct": 90}
     assert Counter(line["position"] for line in journal()) == Counter(range(90))
+    assert all(not file.read_bytes() for file in (tmp_path / ".cache").iterdir())
 
 
 # -- processes ---------------------------------------------------------------------------------
