@@ -1,6 +1,22 @@
 """Joules, FLOPs and bytes: what a sample cost and how much of the hardware it used."""
 
+from evalray.telemetry.activity import EngineActivity, engine_activity
+from evalray.telemetry.analysis import NodeAnalysis, RunFigures, analyse
+from evalray.telemetry.attribution import Attribution, DeviceLedger, attribute
+from evalray.telemetry.figures import EnergyBasis, RequestFigures, energy_basis
 from evalray.telemetry.hardware import DeviceMatch, DeviceSpec, find_device, known_devices
+from evalray.telemetry.meters import (
+    TELEMETRY_VERSION,
+    DeviceInfo,
+    DeviceKind,
+    EnergyMethod,
+    EnergyScope,
+    Meter,
+    Reading,
+    find_meters,
+    visible_gpus,
+    why_no_driver,
+)
 from evalray.telemetry.model_shape import (
     ShapeResult,
     model_shape,
@@ -10,6 +26,7 @@ from evalray.telemetry.model_shape import (
 )
 from evalray.telemetry.peaks import Peak, PeakSource, resolve_peak
 from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, load_probe
+from evalray.telemetry.requests import ClockMap, EngineUse, RequestColumns, RequestLog
 from evalray.telemetry.roofline import (
     RequestFlops,
     Sequence,
@@ -30,44 +47,87 @@ from evalray.telemetry.roofline import (
     weight_bytes,
     window_bytes,
 )
+from evalray.telemetry.sampler import NodeSampler, read_clocks
+from evalray.telemetry.series import TICK_COLUMNS, Batch, ClockPair, NodeInfo, Tick, columns
 from evalray.telemetry.shape import ModelShape, ShapeSource, WeightSource
+from evalray.telemetry.steady import SteadyState, steady_state
+from evalray.telemetry.windows import DeviceSeries, DeviceWindows, device_windows, node_series
 
 __all__ = [
+    "TELEMETRY_VERSION",
+    "TICK_COLUMNS",
+    "Attribution",
+    "Batch",
+    "ClockMap",
+    "ClockPair",
+    "DeviceInfo",
+    "DeviceKind",
+    "DeviceLedger",
     "DeviceMatch",
+    "DeviceSeries",
     "DeviceSpec",
+    "DeviceWindows",
+    "EnergyBasis",
+    "EnergyMethod",
+    "EnergyScope",
+    "EngineActivity",
+    "EngineUse",
+    "Meter",
     "ModelShape",
+    "NodeAnalysis",
+    "NodeInfo",
+    "NodeSampler",
     "Peak",
     "PeakSource",
     "ProbeError",
     "ProbeResult",
+    "Reading",
+    "RequestColumns",
+    "RequestFigures",
     "RequestFlops",
+    "RequestLog",
+    "RunFigures",
     "Sequence",
     "ShapeResult",
     "ShapeSource",
+    "SteadyState",
     "StepBytes",
+    "Tick",
     "Utilization",
     "WeightSource",
+    "analyse",
+    "attribute",
     "cached_probe",
+    "columns",
     "decode_flops",
     "decode_kv_bytes",
     "decode_span_flops",
     "decoding",
+    "device_windows",
     "distinct_experts",
+    "energy_basis",
+    "engine_activity",
     "estimated_steps",
     "find_device",
+    "find_meters",
     "known_devices",
     "load_probe",
     "minimum_seconds",
     "model_shape",
+    "node_series",
     "prefill_flops",
+    "read_clocks",
     "request_flops",
     "request_utilization",
     "resolve_peak",
     "shape_of_config",
     "shape_of_gguf",
     "shape_of_path",
+    "steady_state",
     "step_bytes",
     "utilization",
+    "visible_gpus",
     "weight_bytes",
+    "why_no_driver",
     "window_bytes",
 ]

@@ -102,17 +102,16 @@ def engine_activity(requests: RequestColumns, index: int, engine: EngineUse) -> 
 def _quantities(work: Stretches, engine: EngineUse) -> list[Rates]:
     """FLOPs, KV bytes, tokens computed, tokens decoded, requests that decode, prompt chunks."""
     span = work.end - work.start
-    flat = np.zeros(len(span))
     decoding = np.where(work.phase == DECODE, 1.0, 0.0)
     per_chunk = float(engine.max_batched_tokens or np.inf)
     chunks = np.where(work.phase == PREFILL, np.ceil(np.maximum(work.tokens / per_chunk, 1e-9)), 0.0)
     return [
         Rates(work.start, work.flops_rate, work.flops_slope),
         Rates(work.start, work.kv_rate, work.kv_slope),
-        Rates(work.start, work.tokens / span, flat),
-        Rates(work.start, decoding * work.tokens / span, flat),
-        Rates(work.start, decoding, flat),
-        Rates(work.start, chunks / span, flat),
+        Rates(work.start, work.tokens / span),
+        Rates(work.start, decoding * work.tokens / span),
+        Rates(work.start, decoding),
+        Rates(work.start, chunks / span),
     ]
 
 

@@ -1,8 +1,9 @@
 """Joules of devices to the requests that used them, so that they add up.
 
 In each window k of a device, requests i that were active share its joules E_k by the FLOPs w_ik that each did
-there: ``e_i = sum_k E_k * w_ik / sum_j w_jk``.  A window in which nobody did anything is idle.  So, per device,
-what the requests got plus idle is what the valid windows measured.  Engines that share a device share one
+there: ``e_i = sum_k E_k * w_ik / sum_j w_jk``.  A window in which nobody did anything is idle, and of one that
+was in use for a part, the device's idle power over the rest of it (where it had idle windows to know it from).
+So, per device, what the requests got plus idle is what the valid windows measured.  Engines that share a device share one
 ledger; an engine on several devices does an equal part of its work on each and sums what it gets.
 
 Where one engine of a device has no known shape, all on that device are weighed by tokens.
@@ -21,7 +22,7 @@ from evalray.telemetry.blocks import Rates, walk
 from evalray.telemetry.meters.base import DeviceInfo, DeviceKind
 from evalray.telemetry.requests import EngineUse, RequestColumns
 from evalray.telemetry.windows import DeviceWindows, Integral
-from evalray.telemetry.work import PREFILL, Stretches, TokenCost, join, stretches
+from evalray.telemetry.work import PREFILL, SHORTEST_SECONDS, Stretches, TokenCost, join, stretches
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ class DeviceLedger:
     invalid_seconds: dict[str, float]
     """By cause."""
     idle_seconds: float
-    """Valid windows in which no request was active."""
+    """Time in valid windows in which no request was active."""
     windows: int
     resolution_seconds: float | None
     """Median length of a valid window."""
@@ -123,24 +124,28 @@ def _settle(windows: DeviceWindows, work: Stretches, shares: Shares, weight: str
     span = ends - starts
     rates = Rates(work.start, work.flops_rate, work.flops_slope)
     joules, seconds = np.zeros(len(work.start)), np.zeros(len(work.start))
-    idle_windows = np.zeros(len(starts), np.bool_)
+    idle_joules, idle_span = _idle(windows, work)
+    shared = windows.joules - idle_joules
+    unused = np.zeros(len(starts), np.bool_)
     for block in walk(starts, ends, work.start, work.end):
         own = slice(block.first, block.last)
         amounts = rates.in_pairs(block)
         total = rates.per_window(block, starts, ends, amounts)
-        busy = total > 0
-        unit = np.divide(1.0, total, out=np.zeros(len(total)), where=busy)
-        idle_windows[own] = ~busy & valid[own]
+        unused[own] = total <= 0
+        unit = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
         share = amounts * unit[block.window]
         touched = len(block.partial)
-        joules[block.partial] += np.bincount(block.owner, share * windows.joules[own][block.window], touched)
-        seconds[block.partial] += np.bincount(block.owner, share * span[own][block.window], touched)
+        used = span[own] - idle_span[own]
+        joules[block.partial] += np.bincount(block.owner, share * shared[own][block.window], touched)
+        seconds[block.partial] += np.bincount(block.owner, share * used[block.window], touched)
         if len(block.whole):
             begin = float(starts[block.first])
             weighed, offset = unit * span[own], starts[own] + span[own] / 2 - begin
-            level, growth = rates.at(block.whole, begin), rates.slope[block.whole]
-            for out, price in ((joules, weighed * windows.joules[own]), (seconds, weighed * span[own])):
+            level, growth = rates.at(block.whole, begin)
+            for out, price in ((joules, weighed * shared[own]), (seconds, weighed * used)):
                 out[block.whole] += level * price.sum() + growth * (price * offset).sum()
+    # Which windows nobody used is settled by the weights themselves, so that no joule falls between the two.
+    idle_joules[unused], idle_span[unused] = windows.joules[unused], span[unused]
     _hand_out(work, joules, seconds, windows.info.kind, shares)
     has_energy = bool(valid.any())
     return DeviceLedger(
@@ -148,14 +153,45 @@ def _settle(windows: DeviceWindows, work: Stretches, shares: Shares, weight: str
         weight=weight,
         measured_joules=math.fsum(windows.joules[valid]) if has_energy else None,
         attributed_joules=math.fsum(joules) if has_energy else None,
-        idle_joules=math.fsum(windows.joules[idle_windows]) if has_energy else None,
+        idle_joules=math.fsum(idle_joules) if has_energy else None,
         valid_seconds=float(span[valid].sum()),
         invalid_seconds=windows.invalid_seconds(),
-        idle_seconds=float(span[idle_windows].sum()),
+        idle_seconds=float(idle_span[valid].sum()),
         windows=len(starts),
         resolution_seconds=float(np.median(span[valid])) if has_energy else None,
-        idle=Integral.of(starts, ends, np.where(idle_windows, windows.joules, 0.0)),
+        idle=Integral.of(starts, ends, idle_joules),
     )
+
+
+def _idle(windows: DeviceWindows, work: Stretches) -> tuple[Floats, Floats]:
+    """Idle joules and idle seconds of each window; ``work`` is in ascending order of start.
+
+    A window that is used in part is idle for the device's idle power over the rest, at most for that part of
+    its joules; without a wholly idle window that power is not known, and the users get all.
+    """
+    span = windows.end - windows.start
+    busy = _busy(work).between(windows.start, windows.end)
+    idle_span = np.where(span - busy > SHORTEST_SECONDS, span - busy, 0.0)
+    wholly = busy <= 0
+    idle_span[wholly] = span[wholly]
+    known = wholly & windows.valid
+    seconds = float(span[known].sum())
+    watts = float(windows.joules[known].sum()) / seconds if seconds > 0 else 0.0
+    most = windows.joules * np.divide(idle_span, span, out=np.zeros(len(span)), where=span > 0)
+    return np.where(wholly, windows.joules, np.minimum(watts * idle_span, most)), idle_span
+
+
+def _busy(work: Stretches) -> Integral:
+    """Seconds in which at least one stretch is under way, over time."""
+    if not len(work.start):
+        return Integral(np.zeros(1), np.zeros(1))
+    reach = np.maximum.accumulate(work.end)
+    opens = np.concatenate(([True], work.start[1:] > reach[:-1]))
+    first = np.flatnonzero(opens)
+    starts, ends = work.start[first], np.append(reach[first[1:] - 1], reach[-1])
+    borders = np.column_stack((starts, ends)).ravel()
+    lengths = np.cumsum(ends - starts)
+    return Integral(borders, np.column_stack((lengths - (ends - starts), lengths)).ravel())
 
 
 def _hand_out(work: Stretches, joules: Floats, seconds: Floats, kind: DeviceKind, shares: Shares) -> None:

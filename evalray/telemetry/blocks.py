@@ -25,8 +25,8 @@ BLOCK_WINDOWS = 256
 class Block:
     """Windows ``first`` to ``last`` (exclusive) and the stretches that touch them.
 
-    ``whole`` covers all of them.  Pair p is stretch ``partial[owner[p]]`` in window ``first + window[p]``
-    from ``low[p]`` to ``high[p]``.
+    ``whole`` covers all of them.  Pair p is stretch ``stretch[p] == partial[owner[p]]`` in window
+    ``first + window[p]``, for ``width[p]`` seconds around ``middle[p]``.
     """
 
     first: int
@@ -35,8 +35,9 @@ class Block:
     partial: Index
     owner: Index
     window: Index
-    low: Floats
-    high: Floats
+    stretch: Index
+    width: Floats
+    middle: Floats
 
 
 def walk(
@@ -78,7 +79,7 @@ def _pairs(
     stretch_start: Floats,
     stretch_end: Floats,
     partial: Index,
-) -> tuple[Index, Index, Floats, Floats]:
+) -> tuple[Index, Index, Index, Floats, Floats]:
     own_starts, own_ends = starts[first:last], ends[first:last]
     begin, finish = stretch_start[partial], stretch_end[partial]
     low_window = np.searchsorted(own_ends, begin, "right")
@@ -89,26 +90,30 @@ def _pairs(
     window = np.arange(len(owner)) - np.repeat(before - low_window, counts)
     low = np.maximum(own_starts[window], begin[owner])
     high = np.minimum(own_ends[window], finish[owner])
-    return owner, window, low, high
+    return owner, window, partial[owner], high - low, (low + high) / 2
 
 
 @dataclass(slots=True)
 class Rates:
-    """Amounts per second of all stretches: ``rate`` at ``start``, growing by ``slope`` per second."""
+    """Amounts per second of all stretches: ``rate`` at ``start``, growing by ``slope`` per second, if it does."""
 
     start: Floats
     rate: Floats
-    slope: Floats
+    slope: Floats | None = None
 
     def in_pairs(self, block: Block) -> Floats:
         """The amount of each pair."""
-        stretch = block.partial[block.owner]
-        middle = (block.low + block.high) / 2 - self.start[stretch]
-        return (block.high - block.low) * (self.rate[stretch] + self.slope[stretch] * middle)
+        rate = self.rate[block.stretch]
+        if self.slope is not None:
+            rate = rate + self.slope[block.stretch] * (block.middle - self.start[block.stretch])
+        return block.width * rate
 
-    def at(self, stretch: Index, seconds: float) -> Floats:
-        """Rates of ``stretch`` at an instant."""
-        return self.rate[stretch] + self.slope[stretch] * (seconds - self.start[stretch])
+    def at(self, stretch: Index, seconds: float) -> tuple[Floats, Floats]:
+        """Rates of ``stretch`` at an instant, and their growth."""
+        rate = self.rate[stretch]
+        if self.slope is None:
+            return rate, np.zeros(len(stretch))
+        return rate + self.slope[stretch] * (seconds - self.start[stretch]), self.slope[stretch]
 
     def per_window(self, block: Block, starts: Floats, ends: Floats, pairs: Floats | None = None) -> Floats:
         """The amount of all stretches together in each of the block's windows."""
@@ -118,8 +123,8 @@ class Rates:
         amounts = np.bincount(block.window, pairs, block.last - block.first)
         if len(block.whole):
             middle = begin + span / 2 - begin[0]
-            level, growth = self.at(block.whole, float(begin[0])).sum(), self.slope[block.whole].sum()
-            amounts = amounts + span * (level + growth * middle)
+            level, growth = self.at(block.whole, float(begin[0]))
+            amounts = amounts + span * (level.sum() + growth.sum() * middle)
         return np.asarray(amounts, np.float64)
 
 

@@ -1,6 +1,6 @@
 """The requests of a node's engines, as columns: who, when, how many tokens.
 
-Kept as arrays of machine numbers, 80 bytes a request, so that a million fit in memory.  Times are on the
+Kept as arrays of machine numbers, 60 bytes a request, so that a million fit in memory.  Times are on the
 node's monotonic clock, where device windows are too; an engine's wall-clock marks are mapped there with
 the pairs of clock readings that the sampler took.
 """

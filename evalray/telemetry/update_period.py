@@ -10,6 +10,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 #: Longest watch, and how often to look.
 BUDGET_SECONDS = 0.8
@@ -18,31 +19,41 @@ POLL_SECONDS = 0.002
 ENOUGH_CHANGES = 8
 
 
-def infer_update_periods(
+@dataclass(slots=True, frozen=True)
+class Observed:
+    """What watching the counters showed."""
+
+    periods: list[float | None]
+    """The median time between two changes of each counter, in seconds, to within ``POLL_SECONDS``.
+    ``None``: it moved less than three times, or cannot be read."""
+    read_seconds: float
+    """CPU time of one read, the driver's own included."""
+
+
+def observe_counters(
     counters: Sequence[Callable[[], float | None]],
     *,
     budget_seconds: float = BUDGET_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[float | None]:
-    """The median time between two changes of each counter, in seconds, to within ``POLL_SECONDS``.
-
-    ``None``: it moved less than three times within the budget, or cannot be read.
-    """
+) -> Observed:
+    """Watch all ``counters`` together until each has moved often enough, for at most ``budget_seconds``."""
     values = [read() for read in counters]
     watched = [index for index, value in enumerate(values) if value is not None]
     changes: list[list[float]] = [[] for _ in counters]
-    end = clock() + budget_seconds
+    end, reads, spent = clock() + budget_seconds, 0, 0.0
     while watched and (now := clock()) < end:
         if all(len(changes[index]) >= ENOUGH_CHANGES for index in watched):
             break
+        begun = time.thread_time()
         for index in watched:
             value = counters[index]()
             if value is not None and value != values[index]:
                 values[index] = value
                 changes[index].append(now)
+        reads, spent = reads + len(watched), spent + time.thread_time() - begun
         sleep(POLL_SECONDS)
-    return [_median_gap(times) for times in changes]
+    return Observed([_median_gap(times) for times in changes], spent / reads if reads else 0.0)
 
 
 def _median_gap(times: Sequence[float]) -> float | None:

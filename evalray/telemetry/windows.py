@@ -7,7 +7,7 @@ is invalid: its seconds are counted and it has no joules, which is never a negat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalray.telemetry.meters.base import DeviceInfo, EnergyMethod
-from evalray.telemetry.series import Tick
+from evalray.telemetry.series import NodeInfo
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -78,12 +78,31 @@ class DeviceSeries:
             lost[order],
         )
 
-    @classmethod
-    def from_ticks(cls, info: DeviceInfo, device: int, ticks: Sequence[Tick]) -> DeviceSeries:
-        """From the ticks of a whole node."""
-        own = [tick for tick in ticks if tick.device == device]
-        names = ("monotonic_seconds", "energy_joules", "power_watts", "utilization_pct", "error")
-        return cls.from_columns(info, {name: [getattr(tick, name) for tick in own] for name in names})
+    def __add__(self, later: DeviceSeries) -> DeviceSeries:
+        """Both together, where a device was sampled twice (its monitor was restarted)."""
+        pairs = zip(self._arrays(), later._arrays(), strict=True)
+        seconds, *rest = [np.concatenate(pair) for pair in pairs]
+        order = np.argsort(seconds, kind="stable")
+        return DeviceSeries(self.info, seconds[order], *(values[order] for values in rest))
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.seconds, self.energy_joules, self.power_watts, self.utilization_pct, self.lost
+
+
+def node_series(node: NodeInfo, columns: Mapping[str, Any]) -> dict[str, DeviceSeries]:
+    """A node's recorded ticks by device id; ``columns`` as :func:`evalray.telemetry.series.columns` gives them
+    or as read back from a file (lists or arrays, missing values ``None`` or NaN)."""
+    index = np.asarray(columns["device"], dtype=np.int64)
+    errors = np.asarray(columns["error"], dtype=object)
+    found = {}
+    for number, info in enumerate(node.devices):
+        own = np.flatnonzero(index == number)
+        part: dict[str, Any] = {
+            name: _floats(columns[name])[own]
+            for name in ("monotonic_seconds", "energy_joules", "power_watts", "utilization_pct")
+        }
+        found[info.device_id] = DeviceSeries.from_columns(info, {**part, "error": errors[own]})
+    return found
 
 
 def _floats(values: Any) -> Floats:
@@ -136,7 +155,8 @@ def _windows(info: DeviceInfo, borders: Floats, joules: Floats, fault: NDArray[n
 
 
 def _counter_windows(series: DeviceSeries) -> DeviceWindows:
-    seconds, info = series.seconds, series.info
+    info = series.info
+    seconds = series.seconds - info.counter_lag_seconds
     read = np.flatnonzero(np.isfinite(series.energy_joules))
     if not len(read):
         cause = Fault.LOST if series.lost.any() else Fault.NO_METER

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from evalray.telemetry.meters import DeviceKind, Meter, NullMeter, Reading, nvidia_meters
 from evalray.telemetry.sampler import NodeSampler
-from evalray.telemetry.series import TICK_COLUMNS, ClockPair, NodeInfo, columns
+from evalray.telemetry.series import TICK_COLUMNS, ClockPair, NodeInfo, Tick, columns
+from evalray.telemetry.update_period import observe_counters
 
 Load = Callable[[Sequence[dict[str, Any]]], Any]
 
@@ -77,22 +79,70 @@ def test_a_broken_meter_does_not_end_the_others(stub_devices: Load) -> None:
     assert good.power_watts == 100.0
 
 
+@pytest.fixture
+def observe_in_virtual_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Lets a sampler watch the stub's counters while the virtual clock moves."""
+
+    def use(clock: Any) -> None:
+        monkeypatch.setattr(
+            "evalray.telemetry.sampler.observe_counters",
+            lambda counters, **options: observe_counters(counters, **options, sleep=clock.advance),
+        )
+
+    return use
+
+
 @pytest.mark.parametrize(("period", "tick"), [(0.1, 0.1), (0.06, 0.06), (0.01, 0.1), (0.3, 0.1)])
 def test_the_tick_is_the_counters_period_within_bounds(
-    stub_devices: Load, monkeypatch: pytest.MonkeyPatch, period: float, tick: float
+    stub_devices: Load, observe_in_virtual_time: Callable[[Any], None], period: float, tick: float
 ) -> None:
     clock = stub_devices([{"power": [(0, 100.0)], "period": period}])
-    monkeypatch.setattr("evalray.telemetry.update_period.time.sleep", clock.advance)
-    monkeypatch.setattr("evalray.telemetry.sampler.infer_update_periods", _inferring(clock))
+    observe_in_virtual_time(clock)
     sampler = _sampler(nvidia_meters(), clock, tick_seconds=None, watch_seconds=2.0)
     assert sampler.node.tick_seconds == pytest.approx(tick, abs=0.003)
     assert sampler.node.devices[0].update_period_seconds == pytest.approx(period, abs=0.003)
 
 
-def _inferring(clock: Any) -> Callable[..., list[float | None]]:
-    from evalray.telemetry.update_period import infer_update_periods
+def _step_until(sampler: NodeSampler, clock: Any, seconds: float) -> list[Tick]:
+    while clock.now() < seconds:
+        clock.advance(sampler.step())
+    return sampler.drain().ticks
 
-    return lambda counters, **options: infer_update_periods(counters, **options, sleep=clock.advance)
+
+@pytest.mark.parametrize("period", [0.02, 0.05, 0.1, 0.3])
+def test_a_counters_updates_are_stamped_when_they_happen(
+    stub_devices: Load, observe_in_virtual_time: Callable[[Any], None], period: float
+) -> None:
+    clock = stub_devices([{"power": [(0, 100.0)], "period": period}] * 2)
+    observe_in_virtual_time(clock)
+    sampler = _sampler(nvidia_meters(), clock, watch_seconds=2.0)
+    clock.set(5.0371)
+    ticks = [tick for tick in _step_until(sampler, clock, 15) if tick.device == 0]
+    changed = [tick for before, tick in pairwise(ticks) if tick.energy_joules != before.energy_joules][1:]
+    late = [tick.monotonic_seconds - (tick.energy_joules or 0) / 100 for tick in changed]
+    assert max(map(abs, late)) <= max(period / 8, 0.003)
+    assert len(changed) == pytest.approx(10 / max(period, 0.1), rel=0.15)
+
+
+def test_a_watched_counter_that_stops_is_still_recorded(
+    stub_devices: Load, observe_in_virtual_time: Callable[[Any], None]
+) -> None:
+    clock = stub_devices([{"power": [(0, 100.0)], "period": 0.1, "freeze_at": 3.0}])
+    observe_in_virtual_time(clock)
+    sampler = _sampler(nvidia_meters(), clock, watch_seconds=1.0)
+    clock.set(5.0)
+    assert len(_step_until(sampler, clock, 10)) == pytest.approx(50, abs=5)
+
+
+def test_a_very_fast_counter_is_read_at_the_tick_and_known_to_lag_by_half_its_period(
+    stub_devices: Load, observe_in_virtual_time: Callable[[Any], None]
+) -> None:
+    clock = stub_devices([{"power": [(0, 100.0)], "period": 0.005}])
+    observe_in_virtual_time(clock)
+    sampler = _sampler(nvidia_meters(), clock, watch_seconds=1.0)
+    sampler.step()
+    assert sampler.step() == pytest.approx(0.1)
+    assert sampler.node.devices[0].counter_lag_seconds == pytest.approx(0.0025, abs=0.001)
 
 
 def test_the_thread_samples_until_stopped_and_the_rest_can_be_fetched() -> None:

@@ -17,12 +17,14 @@ from evalray.telemetry.meters import (
     rapl_meters,
 )
 from evalray.telemetry.sampler import NodeSampler
+from evalray.telemetry.series import columns
 from evalray.telemetry.windows import (
     DeviceSeries,
     DeviceWindows,
     EnergyCurve,
     counter_disagreement,
     device_windows,
+    node_series,
 )
 
 Load = Callable[[Sequence[dict[str, Any]]], Any]
@@ -42,7 +44,7 @@ def _record(
     for step in range(round(seconds / tick) + 1):
         clock.set(step * tick)
         sampler.tick()
-    series = DeviceSeries.from_ticks(sampler.node.devices[0], 0, sampler.drain().ticks)
+    series = next(iter(node_series(sampler.node, columns(sampler.drain().ticks)).values()))
     return series, device_windows(series)
 
 
@@ -159,7 +161,7 @@ def test_a_rapl_counter_goes_through_its_wrap(tmp_path: Any) -> None:
         now[0] = step * 0.1
         (zone / "energy_uj").write_text(str(int(200e6 * now[0]) % wrap))
         sampler.tick()
-    windows = device_windows(DeviceSeries.from_ticks(sampler.node.devices[0], 0, sampler.drain().ticks))
+    windows = device_windows(next(iter(node_series(sampler.node, columns(sampler.drain().ticks)).values())))
     assert windows.joules.sum() == pytest.approx(200 * 9.9, rel=1e-6)
     assert set(windows.invalid_seconds()) == {"edge"}
 
@@ -176,3 +178,12 @@ def test_counter_and_power_that_disagree_are_told(stub_devices: Load) -> None:
     assert counter_disagreement(series, windows) is None
     series.power_watts *= 1.5
     assert "counter is used" in (counter_disagreement(series, windows) or "")
+
+
+def test_a_device_that_was_sampled_twice_is_one_series(stub_devices: Load) -> None:
+    series, windows = _record(stub_devices, {})
+    halves = [
+        DeviceSeries(series.info, *(values[part] for values in series._arrays()))
+        for part in (slice(50, None), slice(None, 50))
+    ]
+    assert device_windows(halves[0] + halves[1]).joules.sum() == pytest.approx(windows.joules.sum())

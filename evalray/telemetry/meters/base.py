@@ -74,6 +74,8 @@ class DeviceInfo:
     """Whether the driver's power is a running mean (1 s on NVIDIA) and lags short phases."""
     update_period_seconds: float | None = None
     """How often the counter moves, as observed at start; ``None`` where it was not seen to move."""
+    counter_lag_seconds: float = 0.0
+    """How old the counter is on average when it is read: half its period, unless its updates are watched."""
     telemetry_version: int = TELEMETRY_VERSION
 
     @property
