@@ -151,11 +151,11 @@ class Watch:
         times = self._driver.cpu_times()
         self.cpu["driver"] = times.user + times.system
         self.peak_rss = max(self.peak_rss, self._driver.memory_info().rss)
-        for process in psutil.process_iter(["name", "cmdline"]):
-            title = " ".join(process.info["cmdline"] or []) or process.info["name"] or ""
-            if title.startswith("ray::EngineActor"):
-                spent = process.cpu_times()
-                self._actors[process.pid] = spent.user + spent.system
+        for process in self._driver.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if " ".join(process.cmdline()).startswith("ray::EngineActor"):
+                    spent = process.cpu_times()
+                    self._actors[process.pid] = spent.user + spent.system
         self.cpu["actor"] = sum(self._actors.values())
 
     def stop(self) -> None:
