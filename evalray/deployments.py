@@ -12,6 +12,7 @@ from evalray.engines.base import EngineConfig
 from evalray.plan_notes import deployment_notes
 from evalray.suite.engine_choice import (
     KEY_VARIABLES,
+    OPENAI_COMPATIBLE,
     EngineChoice,
     computes_on_cpu,
     gpus_per_replica,
@@ -115,7 +116,10 @@ def deploy_judge(
     """The deployment of a judge, and what it lacks on this machine.
 
     It computes beside the models it judges, and so is never exclusive; over the network it books nothing.
+    Its replies come in one piece: nobody asks how fast a judge's first token was.
     """
+    if model.stream is None and engine.name == OPENAI_COMPATIBLE:
+        model = model.model_copy(update={"stream": False})
     context = _given_context(model) or prompt_tokens + max_tokens
     deployment, notes = deploy(model, engine, context, model.max_concurrency, joins_cluster=joins_cluster)
     over_network = is_over_network(engine.name, model.engine_args)

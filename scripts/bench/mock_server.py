@@ -5,7 +5,8 @@
 
 Routes: /v1/models, /v1/chat/completions (stream or not), /v1/completions, /stats, /reset.
 Every answer is deterministic: the prompt of gen_qa.py asks "What is A plus B?" and the
-server answers "ANSWER: <A+B>"; anything else gets "ANSWER: 42".
+server answers "ANSWER: <A+B>"; a judge's prompt, which asks for JSON, gets a verdict;
+anything else gets "ANSWER: 42".
 /stats reports requests served, the peak number in flight and the first/last arrival
 times, so that a harness's own rate can be told apart from its start-up and tear-down.
 """
@@ -33,7 +34,12 @@ def reset() -> None:
     STATS.update(n=0, in_flight=0, peak=0, first=None, last=None)
 
 
+VERDICT = '{"extracted_answer": "a number", "reasoning": "The two agree.", "correct": "yes"}'
+
+
 def answer(text: str) -> str:
+    if "Reply with one JSON object" in text:
+        return VERDICT
     hits = QUESTION.findall(text)
     if not hits:
         return "ANSWER: 42"
