@@ -172,11 +172,11 @@ def _idle(windows: DeviceWindows, work: Stretches) -> tuple[Floats, Floats]:
     span = windows.end - windows.start
     busy = _busy(work).between(windows.start, windows.end)
     idle_span = np.where(span - busy > SHORTEST_SECONDS, span - busy, 0.0)
-    wholly = busy <= 0
+    wholly = (busy <= 0) & (span > 0)
     idle_span[wholly] = span[wholly]
     known = wholly & windows.valid
-    seconds = float(span[known].sum())
-    watts = float(windows.joules[known].sum()) / seconds if seconds > 0 else 0.0
+    # The median, since loading a model is idle time too and draws more.
+    watts = float(np.median(windows.joules[known] / span[known])) if known.any() else 0.0
     most = windows.joules * np.divide(idle_span, span, out=np.zeros(len(span)), where=span > 0)
     return np.where(wholly, windows.joules, np.minimum(watts * idle_span, most)), idle_span
 

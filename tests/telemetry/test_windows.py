@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -187,3 +188,9 @@ def test_a_device_that_was_sampled_twice_is_one_series(stub_devices: Load) -> No
         for part in (slice(50, None), slice(None, 50))
     ]
     assert device_windows(halves[0] + halves[1]).joules.sum() == pytest.approx(windows.joules.sum())
+
+
+def test_windows_of_a_counter_that_lags_are_that_much_earlier(stub_devices: Load) -> None:
+    series, windows = _record(stub_devices, {})
+    series.info = dataclasses.replace(series.info, counter_lag_seconds=0.04)
+    assert device_windows(series).start == pytest.approx(windows.start - 0.04)
