@@ -337,6 +337,8 @@ class Cell:
     def finalize(self, reason: str) -> RunSummary:
         """Write skipped samples (with ``reason``), rows and summary.  Blocks; ends the cell's store."""
         store, provider = self.store, self._provider
+        if self.planned.stored is not None:
+            self.planned.stored.close()
         if self._prefetched is not None:
             self._prefetched.close()
         store.end_stretch()

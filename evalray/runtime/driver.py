@@ -287,6 +287,7 @@ class _Sweep:
             self.progress.stopping = True
             for run in self._runs:
                 run.halt(reason)
+            self._judges.stop()
 
     async def _track(self) -> None:
         while self.tracker is not None:

@@ -52,6 +52,12 @@ class StoredRun:
             info={**manifest.info, **info},
         )
 
+    def close(self) -> None:
+        """Let go of the earlier verdicts."""
+        verdicts, self._verdicts = self._verdicts, None
+        if verdicts is not None:
+            verdicts.close()
+
     def verdict(self, position: int, epoch: int, judge: str | None) -> dict[str, Any] | None:
         """The line of the last verdict on the standing answer in which a reply of ``judge`` may be.
 
@@ -108,6 +114,10 @@ class _Verdicts:
         slot = position * self._epochs + epoch
         number = self._file[slot]
         return self._readers[number - 1].read(self._offset[slot]) if number else None
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
 
 
 def _age(path: Path) -> tuple[str, int]:
