@@ -22,6 +22,9 @@ from evalray.errors import ConfigError, Problem
 from evalray.settings import STRICT, RunDefaults, settings_given
 from evalray.validation import nearest_hint, problems_of, read_table
 
+#: As a run's ``data``: the rows that come with the benchmark.
+SAMPLE = "sample"
+
 
 @dataclass(slots=True, frozen=True)
 class Attachments:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE, Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.vllm_args import model_source
@@ -44,10 +44,13 @@ def gpus_here() -> int:
 
 def cell_notes(config: RunConfig, benchmark: Benchmark | None) -> list[str]:
     """What a run's data lacks on this machine."""
-    if benchmark is None or benchmark.provider is not None:
+    if benchmark is None or (benchmark.provider is not None and config.data is None):
         return []
     data, gated = (config.data, False) if config.data else (benchmark.data_path, benchmark.gated)
-    if data is None or path_or_glob_exists(benchmark.folder / data):
+    if data is None or data == SAMPLE:
+        sample = benchmark.folder / "sample.jsonl"
+        return [] if sample.is_file() else [f"{benchmark.name} carries no sample: {sample} is not there"]
+    if path_or_glob_exists(benchmark.folder / data):
         return []
     if looks_local(data):
         return [f"data {data} is not there"]
@@ -65,9 +68,12 @@ def _hub_home() -> Path:
 
 
 def _in_hub_cache(name: str) -> bool:
-    folder = Path(os.environ.get("HF_DATASETS_CACHE") or _hub_home() / "datasets").expanduser()
+    """Prepared by ``datasets``, or downloaded as a repository."""
+    prepared = Path(os.environ.get("HF_DATASETS_CACHE") or _hub_home() / "datasets").expanduser()
+    downloaded = Path(os.environ.get("HF_HUB_CACHE") or _hub_home() / "hub").expanduser()
+    snapshots = downloaded / f"datasets--{name.replace('/', '--')}" / "snapshots"
     try:
-        return (folder / name.replace("/", "___")).is_dir()
+        return (prepared / name.replace("/", "___")).is_dir() or snapshots.is_dir()
     except (OSError, ValueError):
         return False
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalray.benchmarks import Benchmark, BenchmarkListing
-from evalray.errors import ConfigError
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
+from evalray.errors import ConfigError
 from evalray.plan import Plan, make_plan, plan_to_dict
 from evalray.suite import (
     BenchmarkEntry,
@@ -184,6 +184,31 @@ def test_what_is_there_is_not_noted(
         '[[models]]\nname = "big"\nengine = "vllm"\nnum_gpus = 2\n' + BENCHMARK
     )
     assert [run.notes for run in planned(text).runs] == [[], [], []]
+
+
+def test_a_benchmarks_own_sample_comes_from_no_hub(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sample").mkdir()  # a folder that happens to be called so is not what the word means
+    monkeypatch.chdir(tmp_path)
+    text = MODEL + '[[benchmarks]]\nname = "hub"\n'
+    for plan in (planned(text + 'data = "sample"\n'), planned(text, data="sample")):
+        assert (plan.runs[0].config.data, plan.runs[0].notes) == ("sample", [])
+    (tmp_path / "own" / "sample.jsonl").unlink()
+    assert "sample.jsonl is not there" in planned(text, data="sample").runs[0].notes[0]
+
+
+@pytest.mark.parametrize("kept", ["datasets/org___name", "hub/datasets--org--name/snapshots"])
+def test_data_that_was_downloaded_before_is_not_announced_as_a_download(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    text = MODEL + '[[benchmarks]]\nname = "hub"\n'
+    assert "downloads it" in planned(text).runs[0].notes[0]
+    (tmp_path / "home" / kept).mkdir(parents=True)
+    assert planned(text).runs[0].notes == []
 
 
 def test_a_cluster_that_is_joined_may_have_the_gpus(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE, Benchmark
 from evalray.datasets.base import DatasetProvider
 from evalray.datasets.files import TextFiles
 from evalray.datasets.hub import reach
@@ -27,9 +27,6 @@ from evalray.types import RunConfig
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _KNOWN = ", ".join((*SUFFIXES, ".parquet")) + " (text also as .gz)"
-
-#: ``data = "sample"`` takes the rows that come with a benchmark.
-SAMPLE = "sample"
 
 
 def open_dataset(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE, Benchmark
 from evalray.errors import ConfigError, Problem
 from evalray.settings import BUILT_IN, RunDefaults, SamplingSettings, settings_given
 from evalray.suite import openjarvis
@@ -266,10 +266,11 @@ def _data(overrides: Overrides, entry: BenchmarkEntry, folder: Path, benchmark: 
 
     A path from a flag is relative to the working directory, one from a suite to the suite's file;
     the benchmark's folder comes next, so that ``data = "sample.jsonl"`` is the sample it carries.
+    ``sample`` is a word and never a folder of that name, which is written ``./sample``.
     """
     data = overrides.data or entry.data
-    if data is None:
-        return None
+    if data is None or data == SAMPLE:
+        return data
     first = Path.cwd() if overrides.data else folder
     found = locate(data, (first, benchmark.folder, Path.cwd()), path_or_glob_exists)
     return str(found) if path_or_glob_exists(found) or looks_local(data) else data
