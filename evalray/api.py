@@ -169,7 +169,7 @@ def summarize_path(path: Path) -> SweepResult:
     """
     from evalray.reports import write_reports
     from evalray.runtime.result import EXIT_DONE, EXIT_FAILED, RunOutcome, SweepResult
-    from evalray.store import finalize_run, list_runs
+    from evalray.store import finalize_run, list_runs, why_failed
 
     directory, only = _runs_at(path)
     entries = [entry for entry in list_runs(directory) if only is None or entry.directory.name == only]
@@ -182,11 +182,12 @@ def summarize_path(path: Path) -> SweepResult:
             result.exit_code = EXIT_FAILED
             continue
         status = _STATUS.get(summary.status, "partial")
-        result.runs.append(
-            RunOutcome(
-                summary.benchmark, summary.model, status, entry.results_path, entry.summary_path, summary
-            )
+        outcome = RunOutcome(
+            summary.benchmark, summary.model, status, entry.results_path, entry.summary_path, summary
         )
+        if status == "failed":
+            outcome.reason = why_failed(summary, entry.config.max_error_rate, entry.results_path)
+        result.runs.append(outcome)
     if not entries:
         raise StoreError(f"{path}: holds no run (a run is a folder with run.json)")
     write_reports(directory)
@@ -268,15 +269,19 @@ def _runs_at(path: Path) -> tuple[Path, str | None]:
 
 
 def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str]:
-    """Bring MLflow up to date with a sweep directory; returns what was done, as lines for a person.
+    """Bring MLflow up to date with a sweep; returns what was done, as lines for a person.
 
-    Raises :class:`~evalray.errors.TrackingError` where the store fails.
+    ``run_dir`` is a sweep directory, or a run directory or results file within one: its whole sweep is
+    sent.  Raises as :func:`summarize_path` does, and :class:`~evalray.errors.TrackingError` where the
+    store fails.
     """
+    from evalray.store import list_runs
     from evalray.tracking import sync_sweep
 
-    if not run_dir.is_dir():
-        raise ConfigError([Problem(str(run_dir), "", "no such directory")])
-    done = sync_sweep(run_dir, uri=tracking_uri)
+    directory, _ = _runs_at(run_dir)
+    if not (directory / "sweep.json").is_file() and not list_runs(directory):
+        raise StoreError(f"{run_dir}: holds no run (a run is a folder with run.json)")
+    done = sync_sweep(directory, uri=tracking_uri)
     lines = [
         f"{done.uri}: experiment {done.experiment!r}, {len(done.logged)} runs sent, {len(done.unchanged)} already there"
     ]
@@ -286,14 +291,14 @@ def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str
 
 
 def tracking_store(path: Path, *, tracking_uri: str | None = None) -> str:
-    """The tracking URI of a results folder, or of a sweep directory within one.
+    """The tracking URI of a results folder, or of a sweep or run directory within one.
 
     Raises :class:`~evalray.errors.ConfigError` if there is no store yet.
     """
     from evalray.tracking import resolve_tracking_uri
 
     if not tracking_uri:
-        for folder in (path, path.parent):
+        for folder in (path, path.parent, path.parent.parent):
             if (folder / "mlflow.db").is_file():
                 return resolve_tracking_uri(folder, environment={})
     uri = resolve_tracking_uri(path, flag=tracking_uri)

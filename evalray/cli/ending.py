@@ -24,7 +24,6 @@ from evalray.runtime.result import (
 
 _VERDICT = {
     EXIT_DONE: ("done", "bold green"),
-    EXIT_FAILED: ("done, but a run failed its error threshold or nothing succeeded", "bold red"),
     EXIT_BREAKER: ("stopped by the circuit breaker; what is done is kept", "bold red"),
     EXIT_SKIPPED: ("done, but some of the suite was skipped", "bold yellow"),
     EXIT_INTERRUPTED: ("interrupted; what is done is kept", "bold yellow"),
@@ -59,8 +58,10 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
     if result.runs:
         parts += [Text(), *results_lines(result.runs, width), Text()]
         parts += reasons(result.runs)
-    parts += [Text(safe_line(error, 1_000), "red") for error in result.errors]
-    verdict, style = _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
+    told = {f"{run.benchmark} on {run.model}: {run.reason}" for run in result.runs}
+    told |= {run.reason for run in result.runs}
+    parts += [Text(safe_line(error, 1_000), "red") for error in result.errors if error not in told]
+    verdict, style = _verdict(result)
     parts.append(Text(verdict, style))
     parts.append(Text(f"  files   {result.directory.absolute()}"))
     report = result.directory / "report.html"
@@ -70,7 +71,33 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
         parts.append(Text(f"  mlflow  {_tracking_hint(plan)}"))
     if _can_continue(result):
         parts.append(Text(f"  resume  {resume_command(args)}", "bold"))
+    elif any(run.status == "failed" for run in result.runs):
+        parts.append(Text(f"  again   {resume_command(args)}   (once the cause above is mended)", "bold"))
     return parts
+
+
+def _verdict(result: SweepResult) -> tuple[str, str]:
+    """The last word and its style; of failed runs, how they failed."""
+    if result.exit_code != EXIT_FAILED:
+        return _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
+    failed = [run for run in result.runs if run.status == "failed"]
+    if not failed:
+        return "ended with errors; what is done is kept", "bold red"
+    unmeasured = sum(run.summary is None for run in failed)
+    empty = sum(run.summary is not None and not run.summary.scored_samples for run in failed)
+    over = len(failed) - unmeasured - empty
+    parts = [
+        f"{number} {what}"
+        for number, what in (
+            (unmeasured, "could not start"),
+            (empty, "without one scored sample"),
+            (over, "with too many errors"),
+        )
+        if number
+    ]
+    total = len(result.runs)
+    noun = "run" if total == 1 else "runs"
+    return f"{len(failed)} of {total} {noun} failed: {', '.join(parts)}", "bold red"
 
 
 def _tracking_hint(plan: Plan) -> str:
@@ -81,7 +108,7 @@ def _tracking_hint(plan: Plan) -> str:
 
 def _can_continue(result: SweepResult) -> bool:
     stopped = result.exit_code in (EXIT_BREAKER, EXIT_INTERRUPTED)
-    return stopped or any(run.status in ("partial", "failed") for run in result.runs)
+    return stopped or any(run.status == "partial" for run in result.runs)
 
 
 def resume_command(args: Sequence[str]) -> str:

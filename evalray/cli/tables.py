@@ -5,6 +5,7 @@ All text that comes from models, servers or files passes through ``safe_line``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ _RESULT_COLUMNS = (
     ("p50 s", 7),
     ("wall", 9),
 )
+_MAX_NAMES = 8
 _CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
 
 
@@ -49,19 +51,21 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
 
     Fits ``width`` cells from 80 on.
     """
-    names = [safe_line(run.benchmark, 100) for run in runs]
+    names = run_names(runs)
     room = max(14, width - sum(size for _, size in _RESULT_COLUMNS))
-    name_width = min(room, max(map(cell_len, names), default=0) + 2)
+    name_width = min(room, max((cell_len("".join(name)) for name in names), default=0) + 2)
     header = "".join(f"{title:>{size}}" for title, size in _RESULT_COLUMNS)
     lines = [Text(" " * name_width + header, "dim")]
     for model in dict.fromkeys(run.model for run in runs):
         heading = Text(safe_line(model, 200), "bold")
         heading.truncate(width, overflow="ellipsis")
         lines.append(heading)
-        for run, benchmark in zip(runs, names, strict=True):
+        for run, (benchmark, tag) in zip(runs, names, strict=True):
             if run.model == model:
                 name = Text(f"  {benchmark}")
-                name.truncate(name_width, overflow="ellipsis", pad=True)
+                name.truncate(name_width - cell_len(tag), overflow="ellipsis", pad=not tag)
+                name.append(tag)
+                name.pad_right(name_width - cell_len(name.plain))
                 lines.append(name + _result_cells(run))
     return lines
 
@@ -91,18 +95,38 @@ def _figures(summary: RunSummary) -> Iterable[str]:
 
 
 def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
-    """One line per run that is not complete, saying why, and the warnings of every run."""
-    lines = []
-    for run in runs:
-        name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+    """Why runs are not complete, and the warnings of every run: each reason once, with the runs it is of."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for run, name in zip(runs, run_names(runs), strict=True):
+        full = f"{''.join(name)} · {safe_line(run.model, 200)}"
         if run.status != "complete":
-            text = f"{name}: {run.status}" + (f": {safe_line(run.reason, 1_000)}" if run.reason else "")
-            lines.append(Text(text, _STATUS_STYLE[run.status]))
-        if run.summary is not None:
-            lines += [
-                Text(f"{name}: {safe_line(warning, 1_000)}", "yellow") for warning in run.summary.warnings
-            ]
+            whose.setdefault((run.status, safe_line(run.reason, 1_000)), []).append(full)
+        for warning in run.summary.warnings if run.summary is not None else ():
+            whose.setdefault(("", safe_line(warning, 1_000)), []).append(full)
+    lines = []
+    for (status, reason), names in whose.items():
+        what = ": ".join(filter(None, (status, reason)))
+        style = _STATUS_STYLE.get(status, "yellow")
+        if len(names) == 1:
+            lines.append(Text(f"{names[0]}: {what}", style))
+            continue
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        lines.append(Text(f"{len(names)} runs: {what}", style))
+        lines.append(Text(f"  {', '.join(names[:_MAX_NAMES])}{more}", "dim"))
     return lines
+
+
+def run_names(runs: Sequence[RunOutcome]) -> list[tuple[str, str]]:
+    """Each run's benchmark, and a tag (`` #1a2b``) where another run has the same benchmark and model.
+
+    The tag is the beginning of the run's fingerprint, as the names of folders and reports show it.
+    """
+    cells = Counter((run.benchmark, run.model) for run in runs)
+    names = []
+    for run in runs:
+        twice = cells[run.benchmark, run.model] > 1 and run.summary is not None and run.summary.fingerprint
+        names.append((safe_line(run.benchmark, 100), f" #{run.summary.fingerprint[:4]}" if twice else ""))
+    return names
 
 
 def plan_lines(plan: Plan) -> list[Text]:

@@ -20,7 +20,9 @@ def mlflow() -> None:
 @mlflow_app.command(no_args_is_help=True)
 def sync(
     ctx: typer.Context,
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Sweep directory.")],
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="Sweep directory, or a run directory in it.")
+    ],
     tracking_uri: Annotated[
         str | None,
         typer.Option("--tracking-uri", metavar="URI", help="MLflow store or server (the sweep's own)."),

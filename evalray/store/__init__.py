@@ -1,5 +1,6 @@
 """The run directory: journals, resume, finalize, reading back."""
 
+from evalray.store.failures import why_failed
 from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
 from evalray.store.reading import iter_results, read_summary
@@ -19,4 +20,5 @@ __all__ = [
     "read_sweep",
     "run_fingerprint",
     "run_name",
+    "why_failed",
 ]

@@ -74,6 +74,67 @@ def test_a_stopped_sweep_says_how_to_go_on(code: int) -> None:
     assert "resume  evalray run -c 'my suite.toml'\n" in _shown(_result(code, _complete()))
 
 
+def _failed(benchmark: str, reason: str, summary: RunSummary | None = None) -> RunOutcome:
+    return RunOutcome(benchmark, "m", "failed", reason=reason, summary=summary)
+
+
+def test_what_many_runs_share_is_said_once() -> None:
+    result = _result(1, *(_failed(f"b{i}", "the hub cannot be reached") for i in range(12)))
+    result.errors = [f"{run.benchmark} on m: {run.reason}" for run in result.runs]
+    text = _shown(result, width=200)
+    assert text.count("the hub cannot be reached") == 1
+    assert "12 runs: failed: the hub cannot be reached" in text
+    assert "b0 · m, b1 · m" in text
+    assert "and 4 more" in text
+
+
+def test_an_error_that_is_no_runs_reason_is_said() -> None:
+    result = _result(1, _complete())
+    result.errors = ["disk full"]
+    assert "disk full" in _shown(result)
+
+
+def test_the_same_warning_of_several_runs_is_said_once() -> None:
+    runs = [_complete("a"), _complete("b")]
+    for run in runs:
+        assert run.summary is not None
+        run.summary.warnings = ["row 7 was left out"]
+    text = _shown(_result(0, *runs), width=120)
+    assert text.count("row 7 was left out") == 1
+    assert "supergpqa · a, supergpqa · b" in text
+
+
+@pytest.mark.parametrize(
+    ("scored", "closing"),
+    [
+        (None, "1 of 1 run failed: 1 could not start"),
+        (0, "1 of 1 run failed: 1 without one scored sample"),
+        (5, "1 of 1 run failed: 1 with too many errors"),
+    ],
+)
+def test_the_closing_word_says_how_runs_failed(scored: int | None, closing: str) -> None:
+    summary = None
+    if scored is not None:
+        summary = _summary()
+        summary.scored_samples = scored
+    text = _shown(_result(1, _failed("b", "why", summary)), width=120)
+    assert closing in text
+    assert "resume" not in text
+    assert "again   evalray run -c 'my suite.toml'" in text
+
+
+def test_two_runs_of_one_cell_are_told_apart_by_their_fingerprints() -> None:
+    runs = [_complete(), _complete()]
+    for run, fingerprint in zip(runs, ("1a2b3c", "9f8e7d"), strict=True):
+        assert run.summary is not None
+        run.summary.fingerprint = fingerprint
+        run.summary.warnings = [f"of {fingerprint}"]
+    text = _shown(_result(0, *runs))
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert text.count(" #1a2b") == 2
+    assert "supergpqa #9f8e · qwen3:8b: of 9f8e7d" in text
+
+
 def test_the_command_to_resume_would_not_start_anew() -> None:
     assert resume_command(["run", "--fresh", "-c", "x.toml"]) == "evalray run -c x.toml"
 
