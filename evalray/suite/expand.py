@@ -8,12 +8,13 @@ gives a setting wins.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from evalray.benchmarks import SAMPLE, Benchmark
+from evalray.engines.model_path import packaged_models
 from evalray.errors import ConfigError, Problem
 from evalray.settings import BUILT_IN, RunDefaults, SamplingSettings, settings_given
 from evalray.suite import openjarvis
@@ -37,6 +38,12 @@ _FLAGS = (
 )  # fmt: skip
 
 _MODEL_FIGURES = ("param_count_b", "active_params_b", "gpu_peak_tflops", "gpu_peak_bandwidth_gb_s")
+#: How the command line gives what an engine lacks, by the key of ``[[models]]``.
+_HINTS = {
+    "path": "-m FILE.gguf or -m {packaged}; --base-url for a server",
+    "base_url": "--base-url http://127.0.0.1:8000/v1",
+    "provider": "-e openai or -e anthropic",
+}
 _LOCAL_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz")
 
 
@@ -113,19 +120,31 @@ def expand(suite: Suite, overrides: Overrides | None = None, registry: Registry 
     for index, written in models:
         entry = written.model_copy(update=context.overrides.given("engine", "base_url"))
         engine = choose_engine(entry, context.registry, suite.folder)
-        if engine.name == OPENAI_COMPATIBLE and entry.base_url is None:
-            context.problems.append(
-                Problem(
-                    str(suite.source or COMMAND_LINE),
-                    f"models[{index}].base_url",
-                    f"missing: {entry.name} on openai-compatible needs its server's address",
-                    "base_url = 'http://127.0.0.1:8000/v1', or --base-url",
-                )
-            )
+        context.problems.extend(_missing_values(index, entry, engine, context))
         cells += [_cell(index, entry, engine, benchmark, context) for _, benchmark in benchmarks]
     if context.problems:
         raise ConfigError(context.problems)
     return cells
+
+
+def _missing_values(
+    index: int, entry: ModelEntry, engine: EngineChoice, context: _Context
+) -> Iterator[Problem]:
+    """What a model does not give although its engine cannot be without it.
+
+    A suite's file may be OpenJarvis's, where ``llamacpp`` or ``sglang`` is a server that it finds by
+    itself: such a cell is unsupported here, and no mistake.  An engine that was asked of us is one.
+    """
+    asked_of_us = context.suite.source is None or context.overrides.engine is not None
+    if engine.name == OPENAI_COMPATIBLE and entry.base_url is None:
+        message = f"missing: {entry.name} on openai-compatible needs its server's address"
+        hint = "base_url = 'http://127.0.0.1:8000/v1', or --base-url"
+        yield Problem(str(context.suite.source or COMMAND_LINE), f"models[{index}].base_url", message, hint)
+    elif engine.missing and asked_of_us:
+        hint = _HINTS[engine.missing].format(
+            packaged=next(iter(packaged_models()), "package:PACKAGE/FILE.gguf")
+        )
+        yield Problem(COMMAND_LINE, "--engine", f"{entry.name}: {engine.unsupported}", hint)
 
 
 def _selected(
