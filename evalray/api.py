@@ -126,7 +126,7 @@ def run_plan(
         raise
     if tracker is not None:
         progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
-        _finish_tracking(tracker, plan, result, say)
+        _finish_tracking(tracker, plan, result)
     return result
 
 
@@ -148,16 +148,16 @@ def _write_reports(directory: Path, say: Say) -> None:
         say(f"no report was written: {error}; `evalray summarize {directory}` tries again")
 
 
-def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult, say: Say) -> None:
+def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult) -> None:
     stopped = result.exit_code == _EXIT_INTERRUPTED
     try:
         status = tracker.close(_STOPPED_TRACKING_SECONDS if stopped else _TRACKING_SECONDS)
     except KeyboardInterrupt:
         tracker.close(0.0)
-        say(f"MLflow was not waited for; `evalray mlflow sync {plan.directory}` refills it")
+        result.untracked = f"MLflow was not waited for; `evalray mlflow sync {plan.directory}` refills it"
         return
     if not status.synced:
-        say(status.message)
+        result.untracked = status.message
 
 
 def summarize_path(path: Path) -> SweepResult:
@@ -221,6 +221,8 @@ def run_benchmark(
 
     plan = plan_benchmark(config, dataset, backend, scorer, judge=judge, overrides=_overrides(overrides))
     result = run_plan(plan, fresh=fresh, progress=progress, on_message=on_message)
+    if result.untracked and on_message is not None:
+        on_message(result.untracked)
     summary = result.runs[0].summary
     if summary is None:
         raise EvalRayError("; ".join(filter(None, (result.runs[0].reason, *result.errors))) or "no results")

@@ -67,7 +67,9 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
     report = result.directory / "report.html"
     if report.is_file():
         parts.append(Text(f"  report  {report.absolute()}"))
-    if plan.tracking_enabled:
+    if result.untracked:
+        parts.append(Text(f"  mlflow  {safe_line(result.untracked, 1_000)}", "yellow"))
+    elif plan.tracking_enabled:
         parts.append(Text(f"  mlflow  {_tracking_hint(plan)}"))
     if _can_continue(result):
         parts.append(Text(f"  resume  {resume_command(args)}", "bold"))

@@ -124,8 +124,9 @@ def run_names(runs: Sequence[RunOutcome]) -> list[tuple[str, str]]:
     cells = Counter((run.benchmark, run.model) for run in runs)
     names = []
     for run in runs:
-        twice = cells[run.benchmark, run.model] > 1 and run.summary is not None and run.summary.fingerprint
-        names.append((safe_line(run.benchmark, 100), f" #{run.summary.fingerprint[:4]}" if twice else ""))
+        fingerprint = run.summary.fingerprint if run.summary is not None else ""
+        twice = cells[run.benchmark, run.model] > 1
+        names.append((safe_line(run.benchmark, 100), f" #{fingerprint[:4]}" if twice and fingerprint else ""))
     return names
 
 

@@ -123,6 +123,15 @@ def test_the_closing_word_says_how_runs_failed(scored: int | None, closing: str)
     assert "again   evalray run -c 'my suite.toml'" in text
 
 
+def test_a_store_that_lacks_the_sweep_is_not_offered() -> None:
+    result = _result(0, _complete())
+    assert "evalray ui" in _shown(result, width=200)
+    result.untracked = "MLflow at http://h:1 cannot be reached; `evalray mlflow sync x` refills it"
+    text = _shown(result, width=200)
+    assert "evalray ui" not in text
+    assert "mlflow  MLflow at http://h:1 cannot be reached; `evalray mlflow sync x` refills it" in text
+
+
 def test_two_runs_of_one_cell_are_told_apart_by_their_fingerprints() -> None:
     runs = [_complete(), _complete()]
     for run, fingerprint in zip(runs, ("1a2b3c", "9f8e7d"), strict=True):

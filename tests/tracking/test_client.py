@@ -1,0 +1,35 @@
+"""What a store's failures are called."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from evalray.errors import TrackingError
+from evalray.tracking.client import tracking_errors
+
+
+def _closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def test_a_server_that_is_down_is_said_without_the_transports_words() -> None:
+    requests = pytest.importorskip("requests")
+    uri = f"http://127.0.0.1:{_closed_port()}"
+    with pytest.raises(TrackingError) as caught, tracking_errors(uri):
+        try:
+            requests.get(f"{uri}/api/2.0/mlflow", timeout=5)
+        except Exception as error:
+            # As MLflow does: the transport's text inside its own, one long line.
+            raise RuntimeError(f"API request to {uri} failed with exception {error}") from error
+    assert str(caught.value) == f"MLflow at {uri} cannot be reached: nothing listens there"
+
+
+def test_another_failure_is_cut_between_words() -> None:
+    with pytest.raises(TrackingError) as caught, tracking_errors("sqlite:///x.db"):
+        raise ValueError("word " * 200)
+    assert str(caught.value).endswith(" word …")
+    assert len(str(caught.value)) < 400
