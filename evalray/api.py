@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.backend import InferenceBackend
@@ -285,7 +286,7 @@ def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str
         raise StoreError(f"{run_dir}: holds no run (a run is a folder with run.json)")
     done = sync_sweep(directory, uri=tracking_uri)
     lines = [
-        f"{done.uri}: experiment {done.experiment!r}, {len(done.logged)} runs sent, {len(done.unchanged)} already there"
+        f"{done.uri}: experiment {done.experiment!r}, {counted(len(done.logged), 'run')} sent, {len(done.unchanged)} already there"
     ]
     if done.url:
         lines.append(f"see {done.url}")

@@ -14,6 +14,7 @@ from evalray.errors import EngineStartError
 from evalray.suite.engine_choice import LLAMACPP, VLLM
 from evalray.suite.expand import looks_local, path_or_glob_exists
 from evalray.types import RunConfig
+from evalray.wording import counted
 
 
 def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) -> list[str]:
@@ -30,7 +31,7 @@ def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) ->
     if config.api_key_env and not os.environ.get(config.api_key_env):
         notes.append(f"environment variable {config.api_key_env} (api_key_env) is not set")
     if gpus and not joins_cluster and (here := gpus_here()) < gpus:
-        notes.append(f"needs {gpus} GPUs, {here or 'none'} known on this machine")
+        notes.append(f"needs {counted(gpus, 'GPU')}, {here or 'none'} known on this machine")
     return notes
 
 

@@ -250,5 +250,5 @@ def _figures(
     if accuracy is not None:
         figures.append(f"accuracy so far {percent(accuracy)}")
     if errors:
-        figures.append(f"{count(errors)} errors")
+        figures.append(f"{count(errors)} error{'' if errors == 1 else 's'}")
     return figures

@@ -21,6 +21,7 @@ from evalray.runtime.result import (
     RunOutcome,
     SweepResult,
 )
+from evalray.wording import counted
 
 _VERDICT = {
     EXIT_DONE: ("done", "bold green"),
@@ -97,9 +98,7 @@ def _verdict(result: SweepResult) -> tuple[str, str]:
         )
         if number
     ]
-    total = len(result.runs)
-    noun = "run" if total == 1 else "runs"
-    return f"{len(failed)} of {total} {noun} failed: {', '.join(parts)}", "bold red"
+    return f"{len(failed)} of {counted(len(result.runs), 'run')} failed: {', '.join(parts)}", "bold red"
 
 
 def _tracking_hint(plan: Plan) -> str:

@@ -14,10 +14,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from evalray.cli.text import count, duration, percent, rate, safe_line
+from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
 from evalray.types import RunSummary
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.runtime.result import RunOutcome
@@ -31,11 +32,11 @@ _STATUS_STYLE = {
 }
 #: Unparsed, truncated and errors share a column: apart they would not fit 80 cells.
 _RESULT_COLUMNS = (
-    ("accuracy 95 %", 14),
+    ("accuracy 95 %", 17),
     ("scored", 14),
     ("unp/trunc/err", 14),
-    ("tok/s", 7),
-    ("p50 s", 7),
+    ("tok/s", 6),
+    ("p50 s", 6),
     ("wall", 9),
 )
 _MAX_NAMES = 8
@@ -67,6 +68,8 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
                 name.append(tag)
                 name.pad_right(name_width - cell_len(name.plain))
                 lines.append(name + _result_cells(run))
+                if run.summary is not None and run.summary.pass_at_k:
+                    lines.append(Text(f"    {_pass_at_k(run.summary)}", "dim"))
     return lines
 
 
@@ -79,12 +82,16 @@ def _result_cells(run: RunOutcome) -> Text:
     return Text(text, "" if run.status == "complete" else style)
 
 
+def _pass_at_k(summary: RunSummary) -> str:
+    numbers = {int(k.removeprefix("pass@")): value for k, value in summary.pass_at_k.items()}
+    return "  ".join(f"pass@{k} {percent(value)}" for k, value in sorted(numbers.items()))
+
+
 def _figures(summary: RunSummary) -> Iterable[str]:
     outcomes = summary.outcomes
     accuracy = percent(summary.accuracy)
     if summary.accuracy_ci95 is not None:
-        low, high = summary.accuracy_ci95
-        accuracy += f" {100 * low:.0f}–{100 * high:.0f}"
+        accuracy += f" {bounds(*summary.accuracy_ci95)}"
     yield accuracy
     yield f"{count(summary.scored_samples)}/{count(summary.planned_samples)}"
     errors = sum(outcomes.get(name, 0) for name in ("engine_error", "judge_error", "scorer_error"))
@@ -149,7 +156,7 @@ def plan_lines(plan: Plan) -> list[Text]:
         lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
         lines += _skipped_lines(plan.skipped)
     lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
-    total = f"{_number(len(plan.runs), 'run')} on {_number(len(plan.deployments), 'deployment')}"
+    total = f"{counted(len(plan.runs), 'run')} on {counted(len(plan.deployments), 'deployment')}"
     return [*lines, Text(f"\n{total}", "bold")]
 
 
@@ -160,10 +167,6 @@ def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
     asked = f"temperature {judge.temperature:g}, max_tokens {judge.max_tokens:,}"
     lines.append(Text(f"    asked for {safe_line(', '.join(asking), 300)}: {asked}"))
     return lines
-
-
-def _number(how_many: int, noun: str) -> str:
-    return f"{how_many} {noun}" if how_many == 1 else f"{how_many} {noun}s"
 
 
 def _skipped_lines(cells: Sequence[PlannedRun]) -> list[Text]:
@@ -208,6 +211,8 @@ def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, An
         "engine": deployment.engine_config.engine if deployment else config.engine_key,
         "max_samples": config.max_samples,
         "epochs": config.epochs,
+        "pass_k": config.pass_k,
+        "num_fewshot": config.num_fewshot,
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
         "seed": config.seed,
@@ -227,7 +232,7 @@ def _cell_name(run: PlannedRun) -> str:
 
 def _deployment_lines(deployment: Deployment) -> list[Text]:
     config = deployment.engine_config
-    replicas = _number(deployment.replicas, "replica")
+    replicas = counted(deployment.replicas, "replica")
     each = (
         f"{deployment.gpus_per_replica} GPU"
         if deployment.gpus_per_replica
@@ -245,12 +250,15 @@ def _deployment_lines(deployment: Deployment) -> list[Text]:
         lines.append(Text(f"  {safe_line(source, 300)}", "dim"))
     for run in deployment.runs:
         settings = run.config
-        samples = "all samples" if settings.max_samples is None else f"{settings.max_samples:,} samples"
+        samples = "all samples" if settings.max_samples is None else counted(settings.max_samples, "sample")
         epochs = f" × {settings.epochs} epochs" if settings.epochs > 1 else ""
         sampling = (
             f"temperature {settings.temperature:g}, max_tokens {settings.max_tokens:,}, seed {settings.seed}"
         )
-        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}"))
+        more = f", {settings.num_fewshot}-shot" if settings.num_fewshot else ""
+        if settings.pass_k:
+            more += f", pass@{','.join(map(str, settings.pass_k))}"
+        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}{more}"))
         lines += [Text(f"      ! {safe_line(note, 500)}", "yellow") for note in run.notes]
     return lines
 

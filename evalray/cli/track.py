@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from evalray.cli.groups import Group
 from evalray.cli.report import Report
 
-mlflow_app = typer.Typer(help="Fill an MLflow store from what is on disk.", no_args_is_help=True)
+mlflow_app = typer.Typer(cls=Group, help="Fill an MLflow store from what is on disk.", no_args_is_help=True)
 
 
 @mlflow_app.callback()

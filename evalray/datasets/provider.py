@@ -22,6 +22,9 @@ from evalray.datasets.source import RowSource
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
+from evalray.wording import counted
+
+_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
 
 #: How many bad rows are kept with their reasons; the rest is counted.
 MAX_BAD_ROWS = 20
@@ -77,7 +80,7 @@ class IndexedDataset(DatasetProvider):
         if repeated:
             first = self._mapper.record_id(self._row(int(self._repeats.rows[0])))
             self._warnings.append(
-                f"{repeated} rows repeat an earlier record id and are told apart by #2, #3, ...; first: {first!r}"
+                f"{counted(repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...; first: {first!r}"
             )
         final = self._number_repeats(hashes) if repeated and (numbered or wanted is not None) else hashes
         if wanted is not None:

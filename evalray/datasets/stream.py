@@ -20,6 +20,9 @@ from evalray.datasets.tables import TableLocation, explain, import_library
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
+from evalray.wording import counted
+
+_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
 
 #: Rows held to shuffle among.
 WINDOW = 10_000
@@ -166,7 +169,5 @@ class StreamedDataset(DatasetProvider):
         if self._bad.filtered:
             found.append(left_out(self._bad.filtered))
         if self._repeated:
-            found.append(
-                f"{self._repeated} rows repeat an earlier record id and are told apart by #2, #3, ..."
-            )
+            found.append(f"{counted(self._repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...")
         return found

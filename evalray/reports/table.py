@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from evalray.reports.collect import ReportedRun, SweepReport
 from evalray.reports.format import DASH, count, dollars, interval, joules, moment, percent, rate, seconds
 from evalray.types import MetricStats, Outcome, RunSummary
+from evalray.wording import counted
 
 #: Subjects shown for one run; a report says how many it leaves out.
 MAX_SUBJECTS = 100
@@ -85,9 +86,7 @@ def leaderboard(runs: list[ReportedRun]) -> Table:
 
 def outcomes(runs: list[ReportedRun]) -> Table:
     """One row a run, one column for every outcome there is."""
-    rows = tuple(
-        (run.label, *(count(run.summary.outcomes.get(o, 0)) for o in Outcome)) for run in runs
-    )
+    rows = tuple((run.label, *(count(run.summary.outcomes.get(o, 0)) for o in Outcome)) for run in runs)
     return Table(("model", *(str(o) for o in Outcome)), rows)
 
 
@@ -188,7 +187,7 @@ def warnings(report: SweepReport) -> list[str]:
 
 
 def bad_rows_text(number: int) -> str:
-    return f"{count(number)} malformed data {'row was' if number == 1 else 'rows were'} left out in all"
+    return f"{counted(number, 'malformed data row was', 'malformed data rows were')} left out in all"
 
 
 def _p50_p90(stats: MetricStats | None) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from evalray.errors import StoreError
 from evalray.store.reading import iter_results
 from evalray.types import RunSummary
+from evalray.wording import counted
 
 _FAILURES = ("engine_error", "judge_error", "scorer_error")
 #: Messages that are told apart while counting: each may hold an id or a time of its own.
@@ -23,9 +24,9 @@ def why_failed(summary: RunSummary, max_error_rate: float, results: Path) -> str
     if not summary.planned_samples:
         return "there was nothing to do"
     if not summary.scored_samples:
-        head = f"none of {summary.total_samples} samples could be scored"
+        head = f"none of {counted(summary.total_samples, 'sample')} could be scored"
     else:
-        head = f"{summary.errors} of {summary.total_samples} samples failed, more than {max_error_rate:.0%}"
+        head = f"{summary.errors} of {counted(summary.total_samples, 'sample')} failed, more than {max_error_rate:.0%}"
     kinds = ", ".join(f"{n} {kind}" for kind in _FAILURES if (n := summary.outcomes.get(kind, 0)))
     if not kinds:
         return head

@@ -59,6 +59,22 @@ def test_the_score_stands_beside_what_it_is_made_of_at_80_columns() -> None:
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
+def test_pass_at_k_stands_below_its_run_in_order_of_k() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.pass_at_k = {"pass@10": 0.75, "pass@1": 0.5}
+    assert "    pass@1 50.0%  pass@10 75.0%\n" in _shown(_result(0, run))
+
+
+def test_a_perfect_score_keeps_an_interval_of_some_width() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.accuracy, run.summary.accuracy_ci95 = 1.0, (0.9979, 1.0)
+    text = _shown(_result(0, run))
+    assert "100.0% 99.8–100 " in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
 def test_a_run_that_did_not_happen_is_in_the_table_with_its_reason() -> None:
     run = RunOutcome(
         "gaia", "qwen3:8b", "unsupported", reason="benchmark gaia [bold]is not here[/bold]\x1b[2J"

@@ -19,12 +19,16 @@ def _closed_port() -> int:
 def test_a_server_that_is_down_is_said_without_the_transports_words() -> None:
     requests = pytest.importorskip("requests")
     uri = f"http://127.0.0.1:{_closed_port()}"
-    with pytest.raises(TrackingError) as caught, tracking_errors(uri):
+
+    def ask() -> None:
         try:
             requests.get(f"{uri}/api/2.0/mlflow", timeout=5)
         except Exception as error:
             # As MLflow does: the transport's text inside its own, one long line.
             raise RuntimeError(f"API request to {uri} failed with exception {error}") from error
+
+    with pytest.raises(TrackingError) as caught, tracking_errors(uri):
+        ask()
     assert str(caught.value) == f"MLflow at {uri} cannot be reached: nothing listens there"
 
 
