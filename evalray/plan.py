@@ -229,7 +229,7 @@ def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:
         "replicas": deployment.replicas,
         "gpus_per_replica": deployment.gpus_per_replica,
         "cpus_per_replica": deployment.cpus_per_replica,
-        "in_flight": deployment.in_flight,
+        "in_flight": deployment.expected_in_flight,
         "exclusive": deployment.exclusive,
     }
 

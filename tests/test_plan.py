@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.cli.tables import plan_lines
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
 from evalray.errors import ConfigError
 from evalray.plan import Plan, make_plan, plan_to_dict
@@ -96,6 +97,31 @@ def test_in_flight_is_the_models_else_an_explicit_max_workers_else_the_engines(
     deployment = planned(run + MODEL + model + BENCHMARK, **flags).deployments[0]
     assert deployment.in_flight == expected
     assert deployment.engine_config.max_concurrency == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        (SERVER, 32),
+        (SERVER + "max_concurrency = 3\n", 3),
+        ('engine = "llamacpp"\npath = "m.gguf"\n', 8),
+        ('engine = "vllm"\n', None),
+        ('engine = "vllm"\nengine_args = { max_num_seqs = 64 }\n', 64),
+    ],
+)
+def test_a_plan_shows_how_many_requests_a_replica_will_have_in_flight(
+    planned: Planned, model: str, shown: int | None
+) -> None:
+    plan = planned(f'[[models]]\nname = "m"\n{model}{BENCHMARK}')
+    assert plan_to_dict(plan)["deployments"][0]["in_flight"] == shown
+    said = "as the engine has room" if shown is None else f"{shown} in flight"
+    assert any(said in line.plain for line in plan_lines(plan))
+
+
+def test_a_plan_shows_the_examples_and_tries_of_a_run(planned: Planned) -> None:
+    settings = "num_fewshot = 1\nepochs = 4\npass_k = [1, 4]\n"
+    shown = [line.plain for line in plan_lines(planned(MODEL + BENCHMARK + settings))]
+    assert any("× 4 epochs" in line and "1-shot" in line and "pass@1,4" in line for line in shown)
 
 
 def test_a_benchmarks_concurrency_leaves_the_deployment_as_it_is(planned: Planned) -> None:

@@ -221,7 +221,7 @@ def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, An
         fields |= {
             "replicas": deployment.replicas,
             "gpus_per_replica": deployment.gpus_per_replica,
-            "in_flight": deployment.in_flight,
+            "in_flight": deployment.expected_in_flight,
         }
     return fields
 
@@ -238,9 +238,8 @@ def _deployment_lines(deployment: Deployment) -> list[Text]:
         if deployment.gpus_per_replica
         else f"{deployment.cpus_per_replica:g} CPU"
     )
-    in_flight = (
-        f"{deployment.in_flight} in flight" if deployment.in_flight else "in flight as the engine has room"
-    )
+    known = deployment.expected_in_flight
+    in_flight = f"{known} in flight" if known else "in flight as the engine has room"
     lines = [
         Text(f"\n{safe_line(deployment.model, 200)}", "bold"),
         Text(f"  {safe_line(config.engine, 100)}, {replicas} × {each}, {in_flight}", "cyan"),
