@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,7 +88,11 @@ def known_scorers() -> list[tuple[str, str]]:
     """Name of each scorer, and what it is."""
     from evalray.scorers import SCORERS
 
-    return [(name, _description(target)) for name, target in sorted(SCORERS.items())]
+    modules = Counter(target.partition(":")[0] for target in SCORERS.values())
+    return [
+        (name, _description(target, of_class=modules[target.partition(":")[0]] > 1))
+        for name, target in sorted(SCORERS.items())
+    ]
 
 
 def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, str]]:
@@ -115,7 +120,9 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
     return rows
 
 
-def _description(target: str) -> str:
-    """First line of the documentation of the module in ``module:Class``."""
-    module = importlib.import_module(target.partition(":")[0])
-    return (inspect.getdoc(module) or "").partition("\n")[0].replace("``", "")
+def _description(target: str, *, of_class: bool = False) -> str:
+    """First line of the documentation of the module in ``module:Class``, or of the class."""
+    name, _, attribute = target.partition(":")
+    module = importlib.import_module(name)
+    described = getattr(module, attribute) if of_class else module
+    return (inspect.getdoc(described) or "").partition("\n")[0].replace("``", "")

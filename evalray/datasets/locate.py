@@ -160,8 +160,9 @@ def _local(
         if paths:
             return _files(paths, name)
     if _looks_local(name, written):
-        looked = " and ".join(str(candidate) for candidate in candidates)
-        raise DatasetError(f"no such data: {name}; looked for {looked}")
+        looked = " and ".join(dict.fromkeys(map(str, candidates)))
+        where = "" if looked == name else f"; looked for {looked}"
+        raise DatasetError(f"no such data: {name}{where}")
     if not _HUB_NAME.fullmatch(name):
         raise DatasetError(
             f"{name!r} is neither a file, glob or folder that exists nor a hub name (owner/name)"

@@ -105,6 +105,13 @@ def test_data_that_cannot_be_had_says_why(make_benchmark, tmp_path, monkeypatch,
         open_dataset(make_benchmark(), run(data=data))
 
 
+def test_a_path_that_is_not_there_is_named_once(make_benchmark, tmp_path) -> None:
+    path = tmp_path / "absent.jsonl"
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(make_benchmark(), run(data=str(path)))
+    assert str(caught.value).count(str(path)) == 1
+
+
 PROVIDER = """
 from evalray.datasets import DatasetProvider
 from evalray.types import EvalRecord
