@@ -7,6 +7,7 @@ heavy is imported when a function needs it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -107,11 +108,13 @@ def run_plan(
     second Ctrl-C, before the process ends.  Reports or MLflow failing
     is said, and takes nothing from the result.
 
-    Raises :class:`~evalray.errors.StoreError` where the sweep directory cannot be used.
+    Raises :class:`~evalray.errors.ConfigError` where there can be no sweep directory, and
+    :class:`~evalray.errors.StoreError` where it cannot be used.
     """
     from evalray.runtime import run_sweep
     from evalray.runtime.progress import SweepProgress
 
+    _check_folder(plan.directory)
     progress = progress or SweepProgress(sweep_id=plan.sweep_id)
     say: Say = on_message or (lambda _: None)
     tracker = _tracker(plan)
@@ -129,6 +132,21 @@ def run_plan(
         progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
         _finish_tracking(tracker, plan, result)
     return result
+
+
+def _check_folder(directory: Path) -> None:
+    """A folder that can never hold a sweep is a wrong flag; a full disk is not, and is met later."""
+    folder = directory.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return
+        why = f"it cannot be made ({error.strerror or error})"
+    if why:
+        hint = "choose a folder that you can write to"
+        raise ConfigError([Problem("--output-dir", "", f"{folder}: {why}", hint)])
 
 
 def _tracker(plan: Plan) -> MlflowTracker | None:

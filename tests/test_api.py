@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import evalray
-from evalray.api import plan_suite, summarize_path, sync_tracking, tracking_store
+from evalray.api import plan_suite, run_plan, summarize_path, sync_tracking, tracking_store
 from evalray.errors import ConfigError, StoreError
 
 _SUITE = """
@@ -72,6 +72,17 @@ def test_tracking_can_be_switched_off(suite: Path) -> None:
 def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no run"):
         summarize_path(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["/proc/x", "file/results"])
+def test_a_folder_that_can_hold_no_sweep_is_a_wrong_flag(
+    folder: str, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    plan = plan_suite(suite, output_dir=folder, tracking_enabled=False)
+    with pytest.raises(ConfigError, match="--output-dir: .*cannot be made .*choose a folder"):
+        run_plan(plan)
 
 
 def test_what_is_no_sweep_cannot_be_synced(tmp_path: Path) -> None:

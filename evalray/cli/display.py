@@ -218,7 +218,7 @@ def sweep_line(progress: SweepProgress) -> str:
     accuracy = total.correct / total.scored if total.scored else None
     parts = [f"{count(total.done)}/{planned} samples"]
     parts += _figures(total.samples_per_second, total.tokens_per_second, accuracy, total.errors)
-    if total.eta_seconds is not None:
+    if total.eta_seconds is not None and not progress.stopping:
         parts.append(f"{duration(total.eta_seconds)} left")
     running = [run for run in runs if run.state == "running"]
     if running and len(runs) > 1:
