@@ -259,6 +259,7 @@ def rescore_path(
     tracking_enabled: bool | None = None,
     progress: SweepProgress | None = None,
     on_message: Say | None = None,
+    on_kill: Callable[[], None] | None = None,
 ) -> tuple[Plan, SweepResult]:
     """Give the runs under ``path`` new verdicts from the generations they have; nothing is generated.
 
@@ -270,7 +271,7 @@ def rescore_path(
 
     options = RescoreOptions(judge_model, judge_engine, judge_base_url, scorer, reask, tracking_enabled)
     plan = plan_rescore(*_runs_at(path), options)
-    return plan, run_plan(plan, progress=progress, on_message=on_message)
+    return plan, run_plan(plan, progress=progress, on_message=on_message, on_kill=on_kill)
 
 
 def _runs_at(path: Path) -> tuple[Path, str | None]:

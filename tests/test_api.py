@@ -81,7 +81,7 @@ def test_a_folder_that_can_hold_no_sweep_is_a_wrong_flag(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     plan = plan_suite(suite, output_dir=folder, tracking_enabled=False)
-    with pytest.raises(ConfigError, match="--output-dir: .*cannot be made .*choose a folder"):
+    with pytest.raises(ConfigError, match=r"--output-dir: .*cannot be made .*choose a folder"):
         run_plan(plan)
 
 

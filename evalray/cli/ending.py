@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from evalray.cli.report import Report
 from evalray.cli.tables import reasons, results_lines
 from evalray.cli.text import safe_line
 from evalray.plan import Plan
+from evalray.runtime.progress import SweepProgress
 from evalray.runtime.result import (
     EXIT_BREAKER,
     EXIT_DONE,
@@ -23,6 +27,7 @@ from evalray.runtime.result import (
 )
 from evalray.wording import counted
 
+_ENDED = ("complete", "failed", "skipped")
 _VERDICT = {
     EXIT_DONE: ("done", "bold green"),
     EXIT_BREAKER: ("stopped by the circuit breaker; what is done is kept", "bold red"),
@@ -115,3 +120,32 @@ def _can_continue(result: SweepResult) -> bool:
 def resume_command(args: Sequence[str]) -> str:
     """The command that continues this sweep: the same again, but for ``--fresh``."""
     return shlex.join(["evalray", *(arg for arg in args if arg != "--fresh")])
+
+
+def last_words(report: Report, progress: SweepProgress) -> None:
+    """Of a sweep that is ended on the spot: how to go on, and the JSON object: how far it came.
+
+    Runs in a signal handler: writes past the buffers, which may be in use.
+    """
+    command = resume_command(report.args)
+    said = (
+        f"\nevalray: interrupted twice: nothing was waited for; what is done is kept\n  resume  {command}\n"
+    )
+    with suppress(OSError):
+        os.write(2, said.encode("utf-8", "backslashreplace"))
+    report.exit_code = 130
+    report.errors.append("interrupted twice: nothing was waited for; the same command continues")
+    report.fields["runs"] = [
+        {
+            "benchmark": run.benchmark,
+            "model": run.model,
+            "status": run.state if run.state in _ENDED else "partial",
+            "reason": run.message,
+            "results": None,
+            "summary": None,
+            "accuracy": run.accuracy,
+            "outcomes": dict(run.outcomes),
+        }
+        for run in progress.runs
+    ]
+    report.write()

@@ -8,8 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from evalray.cli.ending import ending, report_fields, resume_command
+from evalray.cli.ending import ending, last_words, report_fields, resume_command
+from evalray.cli.report import Report
 from evalray.plan import Plan
+from evalray.runtime.progress import RunProgress, SweepProgress
 from evalray.runtime.result import RunOutcome, SweepResult
 from evalray.types import MetricStats, RunSummary
 
@@ -158,6 +160,17 @@ def test_two_runs_of_one_cell_are_told_apart_by_their_fingerprints() -> None:
     assert all(cell_len(line) <= 80 for line in text.splitlines())
     assert text.count(" #1a2b") == 2
     assert "supergpqa #9f8e · qwen3:8b: of 9f8e7d" in text
+
+
+def test_the_last_words_say_what_is_kept_and_how_to_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    report = Report(args=["run", "-c", "my suite.toml", "--fresh"])
+    progress = SweepProgress("s", "", [RunProgress("gsm8k", "m", "running")])
+    last_words(report, progress)
+    said = capfd.readouterr().err
+    assert "what is done is kept\n" in said
+    assert "resume  evalray run -c 'my suite.toml'\n" in said
+    assert report.exit_code == 130
+    assert [run["status"] for run in report.fields["runs"]] == ["partial"]
 
 
 def test_the_command_to_resume_would_not_start_anew() -> None:
