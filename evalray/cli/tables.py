@@ -17,6 +17,7 @@ from rich.text import Text
 from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
+from evalray.reports.table import run_warnings
 from evalray.types import RunSummary
 from evalray.wording import counted
 
@@ -108,7 +109,7 @@ def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
         full = f"{''.join(name)} · {safe_line(run.model, 200)}"
         if run.status != "complete":
             whose.setdefault((run.status, safe_line(run.reason, 1_000)), []).append(full)
-        for warning in run.summary.warnings if run.summary is not None else ():
+        for warning in run_warnings(run.summary) if run.summary is not None else ():
             whose.setdefault(("", safe_line(warning, 1_000)), []).append(full)
     lines = []
     for (status, reason), names in whose.items():

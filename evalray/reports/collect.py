@@ -13,7 +13,7 @@ from typing import Any
 
 from evalray.errors import EvalRayError
 from evalray.reports.escape import plain
-from evalray.store import iter_results, list_runs, read_summary, read_sweep
+from evalray.store import iter_results, read_summary, read_sweep, scan_runs
 from evalray.types import Outcome, RunSummary
 
 #: The outcomes a reader wants examples of, in the order in which they are shown.
@@ -102,7 +102,9 @@ def collect(sweep_dir: Path, *, with_excerpts: bool = True) -> SweepReport:
     """Read ``sweep_dir``.  Raises :class:`~evalray.errors.StoreError` if it is no sweep directory."""
     report = SweepReport(sweep_dir, sweep=read_sweep(sweep_dir))
     configs: dict[str, dict[str, Any]] = {}
-    for run in list_runs(sweep_dir):
+    runs, damaged = scan_runs(sweep_dir)
+    report.warnings += [f"{name} is left out: {problem}" for name, problem in damaged.items()]
+    for run in runs:
         if not run.summary_path.exists():
             report.unfinished.append(run.name)
             continue

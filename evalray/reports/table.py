@@ -173,11 +173,9 @@ def warnings(report: SweepReport) -> list[str]:
     whose: dict[str, list[str]] = {}
     for run in report.runs:
         s = run.summary
-        of_run = list(s.warnings)
+        of_run = run_warnings(s)
         if s.status in ("partial", "failed"):
             of_run.append(f"{s.status}; {scored_text(s)} samples scored")
-        if s.bad_rows > sum(text.startswith(BAD_ROW) for text in s.warnings):
-            of_run.append(bad_rows_text(s.bad_rows))
         for text in dict.fromkeys(of_run):
             whose.setdefault(text, []).append(f"{run.label} on {s.benchmark}")
     for text, names in whose.items():
@@ -186,8 +184,13 @@ def warnings(report: SweepReport) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def bad_rows_text(number: int) -> str:
-    return f"{counted(number, 'malformed data row was', 'malformed data rows were')} left out in all"
+def run_warnings(summary: RunSummary) -> list[str]:
+    """The warnings of one run; malformed rows are counted where not each of them is named."""
+    lines = list(summary.warnings)
+    if summary.bad_rows > sum(text.startswith(BAD_ROW) for text in lines):
+        rows = counted(summary.bad_rows, "malformed data row was", "malformed data rows were")
+        lines.append(f"{rows} left out in all")
+    return lines
 
 
 def _p50_p90(stats: MetricStats | None) -> tuple[str, str]:

@@ -122,6 +122,14 @@ def test_the_same_warning_of_several_runs_is_said_once() -> None:
     assert "supergpqa · a, supergpqa · b" in text
 
 
+def test_malformed_rows_that_are_not_named_are_counted() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.bad_rows = 12
+    run.summary.warnings = [f"bad row left out: x.jsonl:{n}: no answer" for n in range(5)]
+    assert "12 malformed data rows were left out in all" in _shown(_result(0, run), width=120)
+
+
 @pytest.mark.parametrize(
     ("scored", "closing"),
     [

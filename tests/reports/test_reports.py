@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from evalray.api import summarize_path
 from evalray.errors import StoreError
 from evalray.reports import collect, table, write_reports
 from evalray.reports.collect import EXCERPT_CHARACTERS, EXCERPTS_PER_OUTCOME
@@ -149,6 +150,18 @@ def test_runs_of_one_cell_are_told_apart_by_tag_and_setting(make_sweep: MakeSwee
         assert "temperature 0.7" in text
 
 
+def test_summarize_says_why_a_run_failed(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(
+        outcomes=[Outcome.CORRECT, Outcome.ENGINE_ERROR, Outcome.ENGINE_ERROR], answer="no GPU"
+    )
+    [run] = summarize_path(sweep).runs
+    assert run.status == "failed"
+    assert run.reason == (
+        "2 of 3 samples failed, more than 10%: 2 engine_error; "
+        "engine_error, as of record 'r1': HTTP 500: no GPU"
+    )
+
+
 def test_a_run_alone_in_its_cell_has_no_tag(make_sweep: MakeSweep) -> None:
     assert [run.label for run in collect(make_sweep()).runs] == ["smol"]
 
@@ -209,3 +222,16 @@ def test_a_nonfinite_summary_figure_is_a_dash(make_sweep: MakeSweep) -> None:
 def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         write_reports(tmp_path)
+
+
+def test_one_damaged_run_is_named_and_takes_no_other_with_it(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("quickstart", "a"), ("quickstart", "b")])
+    (sweep / "quickstart_a" / "run.json").write_text("[1, 2]")
+    report = collect(sweep)
+    assert [run.name for run in report.runs] == ["quickstart_b"]
+    assert any("quickstart_a is left out" in warning for warning in report.warnings)
+    result = summarize_path(sweep)
+    assert [run.model for run in result.runs] == ["b"]
+    assert "quickstart_a" in result.errors[0]
+    assert result.exit_code != 0
+    assert "quickstart_a is left out" in (sweep / "report.md").read_text()
