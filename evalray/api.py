@@ -188,11 +188,14 @@ def summarize_path(path: Path) -> SweepResult:
     """
     from evalray.reports import write_reports
     from evalray.runtime.result import EXIT_DONE, EXIT_FAILED, RunOutcome, SweepResult
-    from evalray.store import finalize_run, list_runs, why_failed
+    from evalray.store import finalize_run, scan_runs, why_failed
 
     directory, only = _runs_at(path)
-    entries = [entry for entry in list_runs(directory) if only is None or entry.directory.name == only]
-    result = SweepResult(directory.name, directory.absolute(), EXIT_DONE)
+    runs, damaged = scan_runs(directory)
+    entries = [entry for entry in runs if only is None or entry.name == only]
+    problems = [problem for name, problem in damaged.items() if only is None or name == only]
+    result = SweepResult(directory.name, directory.absolute(), EXIT_FAILED if problems else EXIT_DONE)
+    result.errors += problems
     for entry in entries:
         try:
             summary = finalize_run(entry.directory)
@@ -208,7 +211,7 @@ def summarize_path(path: Path) -> SweepResult:
             outcome.reason = why_failed(summary, entry.config.max_error_rate, entry.results_path)
         result.runs.append(outcome)
     if not entries:
-        raise StoreError(f"{path}: holds no run (a run is a folder with run.json)")
+        raise StoreError("; ".join(problems) or f"{path}: holds no run (a run is a folder with run.json)")
     write_reports(directory)
     return result
 

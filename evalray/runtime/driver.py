@@ -127,6 +127,7 @@ class _Sweep:
         self.policy = policy
         self.tracker = tracker
         self.say = on_message or (lambda line: None)
+        store.on_damaged = self.say
         self.interrupted = False
         self.errors: list[str] = []
         self.budget = Budget(plan.max_cost_usd, plan.max_tokens_total, self._budget_reached)

@@ -6,7 +6,7 @@ from evalray.store.fingerprint import run_fingerprint, run_name
 from evalray.store.reading import iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
-from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_sweep
+from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs
 
 __all__ = [
     "RunEntry",
@@ -16,9 +16,11 @@ __all__ = [
     "finalize_run",
     "iter_results",
     "list_runs",
+    "read_run",
     "read_summary",
     "read_sweep",
     "run_fingerprint",
     "run_name",
+    "scan_runs",
     "why_failed",
 ]
