@@ -36,10 +36,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         with json_channel(report):
             report.exit_code = _exit_code_of(args, report) or report.exit_code
             if report.exit_code == _EXIT_INTERRUPTED and not any("interrupt" in e for e in report.errors):
-                report.errors.append("interrupted")
+                # A sweep that stopped in order has said so on stderr, and more.
+                (report.errors.append if report.fields.get("runs") else report.error)("interrupted")
         report.lost_output(flush_stdout())
     except KeyboardInterrupt:  # once more, while the last words were written
         report.exit_code = _EXIT_INTERRUPTED
+    # Python remembers an interrupt inside the `exec` of a string (a dataclass, a named tuple) as unhandled,
+    # though it was caught, and would end by SIGINT; the next `exec` forgets it.
+    exec("")
     sys.exit(report.exit_code)
 
 

@@ -30,14 +30,18 @@ def stop_signals(
     on_second: Callable[[], None],
     *,
     together_seconds: float = TOGETHER_SECONDS,
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Handle the signals while the block runs, in the main thread; elsewhere they are left alone.
 
     A SIGHUP that is ignored stays ignored, as ``nohup`` means it to.  ``on_second`` runs inside the
     handler and must be quick; then the process ends at once.
+
+    Yields what takes the signals back from a library that came to handle them meanwhile; call it in the
+    main thread.  Ray's handler of SIGTERM, installed as it starts, prints a stack and sets an alarm that
+    aborts the process 3 s later, in the middle of the stop.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     first: float | None = None
     ending = False
@@ -61,8 +65,14 @@ def stop_signals(
 
     numbers = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, handle) for number in numbers}
+
+    def take_back() -> None:
+        for number in numbers:
+            signal.signal(number, handle)
+        signal.alarm(0)
+
     try:
-        yield
+        yield take_back
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

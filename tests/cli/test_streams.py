@@ -83,7 +83,7 @@ class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == "typer":
             for number in {numbers}:
-                os.kill(os.getpid(), number)
+                exec("os.kill(os.getpid(), number); [None for _ in range(1000)]")
 sys.meta_path.insert(0, Interrupting())
 sys.argv[1:] = ["run", "--json", "-b", "gsm8k"]
 import runpy

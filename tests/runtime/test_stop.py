@@ -83,6 +83,24 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     assert told.split() == ["first", "drained"]
 
 
+def test_signals_can_be_taken_back_from_a_library_with_its_alarm() -> None:
+    program = """
+import os, signal, time
+from evalray.runtime.stop import stop_signals
+with stop_signals(lambda: print("first", flush=True), lambda: None) as take_back:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(1)
+    take_back()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.5)
+    print("went on")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=_ROOT, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["first", "went", "on"])
+
+
 def test_handlers_are_put_back_and_other_threads_leave_them_alone() -> None:
     before = signal.getsignal(signal.SIGINT)
     with stop_signals(lambda: None, lambda: None):
