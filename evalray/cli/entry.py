@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         report.lost_output(flush_stdout())
     except KeyboardInterrupt:  # once more, while the last words were written
         report.exit_code = _EXIT_INTERRUPTED
-    # Python remembers an interrupt inside the `exec` of a string (a dataclass, a named tuple) as unhandled,
-    # though it was caught, and would end by SIGINT; the next `exec` forgets it.
+    # With -m, Python remembers an interrupt inside the `exec` of a string (a dataclass, a named tuple) as
+    # unhandled, though it was caught, and ends by SIGINT; the next `exec` makes it forget.
     exec("")
     sys.exit(report.exit_code)
 
@@ -112,4 +111,6 @@ def _unexpected(error: Exception, report: Report) -> int:
 
 def _traceback(report: Report) -> None:
     if report.verbose:
+        import traceback
+
         sys.stderr.write(safe_text(traceback.format_exc()) + "\n")
