@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.engines.registry import planned_concurrency
 from evalray.plan_notes import deployment_notes

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evalray.benchmarks import SAMPLE, Benchmark
+from evalray.benchmarks import SAMPLE
+from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.vllm_args import model_source

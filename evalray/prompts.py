@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from evalray.benchmarks import Benchmark
 from evalray.columns import ARGS, Columns, RowFiltered
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError, Problem
 from evalray.templates import (
     LETTERS,

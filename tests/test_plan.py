@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.benchmarks import BenchmarkListing
 from evalray.cli.tables import plan_lines
+from evalray.definition import Benchmark
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
 from evalray.errors import ConfigError
 from evalray.plan import Plan, make_plan, plan_to_dict

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError
 from evalray.prompts import (
     Field,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.prompts import (
     LETTERS,
     Columns,

@@ -14,11 +14,11 @@ from itertools import islice
 
 import numpy as np
 
-from evalray.benchmarks import Benchmark
 from evalray.datasets.base import BadRow, DatasetProvider
 from evalray.datasets.mapping import RowMapper
 from evalray.datasets.order import Repeats, UInt32s, UInt64s, find_repeats, hash64, seeded_order
 from evalray.datasets.source import RowSource
+from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig

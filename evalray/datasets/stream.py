@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from evalray.benchmarks import Benchmark
 from evalray.datasets.base import BadRow, DatasetProvider
 from evalray.datasets.hub import from_hub
 from evalray.datasets.mapping import RowMapper
 from evalray.datasets.provider import BadRows, left_out, no_good_rows
 from evalray.datasets.tables import TableLocation, explain, import_library
+from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evalray.benchmarks import SAMPLE, Benchmark
+from evalray.benchmarks import SAMPLE
+from evalray.definition import Benchmark
 from evalray.engines.model_path import packaged_models
 from evalray.errors import ConfigError, Problem
 from evalray.settings import BUILT_IN, RunDefaults, SamplingSettings, settings_given

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.benchmarks import BenchmarkListing
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError
 from evalray.settings import BUILT_IN, RunDefaults
 from evalray.suite import (
