@@ -159,6 +159,10 @@ def _local(
         paths = [candidate] if candidate.is_file() else _matches(candidate)
         if paths:
             return _files(paths, name)
+        if candidate.exists():
+            raise DatasetError(
+                f"{candidate} is no regular file: write the rows to a file, data is read by seeking"
+            )
     if _looks_local(name, written):
         looked = " and ".join(dict.fromkeys(map(str, candidates)))
         where = "" if looked == name else f"; looked for {looked}"

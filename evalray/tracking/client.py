@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from evalray.errors import TrackingError
 from evalray.tracking.limits import MAX_TAG_VALUE, batches, fit, legal_keys, split_metrics, storable
 from evalray.tracking.redact import redact_text
-from evalray.tracking.uri import artifact_root, mask_uri
+from evalray.tracking.uri import artifact_root, mask_uri, store_problem
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -96,6 +96,8 @@ class Store:
     def __init__(self, uri: str) -> None:
         """Imports MLflow and connects.  Raises :class:`~evalray.errors.TrackingError`."""
         self.uri = uri
+        if (problem := store_problem(uri)) is not None:
+            raise TrackingError(f"MLflow at {mask_uri(uri)}: {problem}")
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -161,3 +162,10 @@ def test_importing_the_package_does_not_import_the_datasets_library() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.timeout(20)
+def test_data_that_is_no_regular_file_is_said_to_be_none(make_benchmark, tmp_path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(DatasetError, match="no regular file"):
+        open_dataset(make_benchmark(), run(data=str(tmp_path / "rows.jsonl")))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from evalray.errors import TrackingError
-from evalray.tracking.client import tracking_errors
+from evalray.tracking.client import Store, tracking_errors
 
 
 def _closed_port() -> int:
@@ -37,3 +38,14 @@ def test_another_failure_is_cut_between_words() -> None:
         raise ValueError("word " * 200)
     assert str(caught.value).endswith(" word …")
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.timeout(60)
+def test_a_database_that_is_a_directory_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(TrackingError, match="is a directory"):
+        Store(f"sqlite:///{tmp_path}")
+
+
+def test_a_scheme_that_mlflow_does_not_know_is_refused() -> None:
+    with pytest.raises(TrackingError, match="foo"):
+        Store("foo://bar")

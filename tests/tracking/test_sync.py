@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from evalray.api import sync_tracking
 from evalray.errors import StoreError, TrackingError
 from evalray.reports import write_reports
-from evalray.tracking import payload, samples, sync_sweep
+from evalray.tracking import payload, samples, sync, sync_sweep
 from evalray.types import Outcome, RunSummary
 
 MakeSweep = Callable[..., Path]
@@ -338,3 +339,14 @@ def test_a_damaged_run_is_said_and_the_others_are_sent(
     done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
     assert done.logged == ["quickstart_b"]
     assert any("quickstart_a" in warning for warning in done.warnings)
+
+
+def test_a_store_that_does_not_open_is_given_up(
+    make_sweep: MakeSweep, sqlite_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(sync, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(sync, "Store", lambda uri: ended.wait(30))
+    with pytest.raises(TrackingError, match="did not open within"):
+        sync_sweep(make_sweep(), uri=sqlite_uri)
+    ended.set()
