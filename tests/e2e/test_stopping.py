@@ -62,26 +62,49 @@ def test_what_timeout_sends_to_the_command_and_its_group_is_one_orderly_stop(
     assert set(slow_adder.seen().values()) == {1}
 
 
-def _raylet_of(driver: int) -> int:
+def _child_of(driver: int, wanted: str) -> int | None:
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             pid, _, rest = status.read_text().partition(" (")
         except OSError:
             continue  # ended meanwhile
         name, _, fields = rest.rpartition(") ")
-        if name == "raylet" and int(fields.split()[1]) == driver:
+        if name == wanted and int(fields.split()[1]) == driver:
             return int(pid)
-    raise AssertionError("no raylet was started")
+    return None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for the process in /proc")
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks for the process in /proc")
+
+
+@needs_proc
+def test_an_interrupt_while_ray_starts_says_what_is_waited_for(
+    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+) -> None:
+    process = cli.start(*_command(slow_adder.base_url, sums(10)))
+    deadline = time.monotonic() + 60
+    while _child_of(process.pid, "gcs_server") is None:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    ended = cli.end(process)
+    assert ended.code == 130, ended.stderr
+    assert "waiting for Ray to start up so that it can be shut down" in ended.stderr
+    assert any("interrupted" in error for error in ended.json["errors"])
+    assert slow_adder.seen() == {}
+
+
+@needs_proc
 def test_a_lost_ray_ends_the_sweep_with_3_and_what_is_done_is_kept(
     cli: Any, slow_adder: Any, sums: Callable[[int], Path]
 ) -> None:
     total = 4000
     process = cli.start(*_command(slow_adder.base_url, sums(total)))
     slow_adder.wait_for(30, process)
-    os.kill(_raylet_of(process.pid), signal.SIGKILL)
+    raylet = _child_of(process.pid, "raylet")
+    assert raylet is not None
+    os.kill(raylet, signal.SIGKILL)
     ended = cli.end(process)
     assert ended.code == 3, ended.stderr
     assert ended.json["exit_code"] == 3
