@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evalray.benchmarks import SAMPLE, Benchmark
+from evalray.benchmarks import SAMPLE
 from evalray.datasets.base import DatasetProvider
 from evalray.datasets.files import TextFiles
 from evalray.datasets.hub import reach
@@ -22,6 +22,7 @@ from evalray.datasets.repository import AttachedRows, snapshot_folder, table_fil
 from evalray.datasets.source import RowSource
 from evalray.datasets.stream import StreamedDataset
 from evalray.datasets.tables import Table, TableLocation
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError, DatasetError, Problem
 from evalray.types import RunConfig
 
