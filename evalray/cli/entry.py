@@ -55,8 +55,9 @@ def _unwind_on(*numbers: signal.Signals) -> None:
 
     def interrupt(number: int, frame: object) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if before is None or last - before >= _TOGETHER_SECONDS:
+        now = time.monotonic()
+        if last is None or now - last >= _TOGETHER_SECONDS:
+            last = now
             raise KeyboardInterrupt
 
     for number in numbers:
