@@ -63,7 +63,7 @@ def planned(registry: Registry, tmp_path: Path) -> Planned:
 
 
 def test_a_model_is_deployed_once_for_all_its_benchmarks(planned: Planned) -> None:
-    plan = planned(VALID + BENCHMARK + "max_samples = 3\n")
+    plan = planned(VALID + BENCHMARK + 'split = "dev"\n')
     assert [len(deployment.runs) for deployment in plan.deployments] == [2]
 
 
@@ -289,7 +289,7 @@ def test_local_means_that_ray_starts_here(planned: Planned, monkeypatch: pytest.
 def test_the_rows_of_several_runs_do_not_go_to_one_file(planned: Planned) -> None:
     assert planned(VALID, output="rows.jsonl").copy_results_to == Path("rows.jsonl")
     with pytest.raises(ConfigError, match="--output"):
-        planned(VALID + BENCHMARK + "max_samples = 1\n", output="rows.jsonl")
+        planned(VALID + BENCHMARK + 'split = "dev"\n', output="rows.jsonl")
 
 
 def test_what_is_stored_has_every_merged_value_and_no_secret(

@@ -25,6 +25,7 @@ from evalray.suite.models import BenchmarkEntry, ModelEntry, Suite
 from evalray.suite.names import slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides
 from evalray.suite.registry import Registry
+from evalray.suite.repeats import repeated_cells
 from evalray.types import RunConfig
 from evalray.validation import nearest_hint
 
@@ -123,6 +124,7 @@ def expand(suite: Suite, overrides: Overrides | None = None, registry: Registry 
         engine = choose_engine(entry, context.registry, suite.folder)
         context.problems.extend(_missing_values(index, entry, engine, context))
         cells += [_cell(index, entry, engine, benchmark, context) for _, benchmark in benchmarks]
+    context.problems.extend(repeated_cells(cells, str(suite.source or COMMAND_LINE)))
     if context.problems:
         raise ConfigError(context.problems)
     return cells
