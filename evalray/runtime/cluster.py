@@ -30,6 +30,8 @@ _log = logging.getLogger("evalray.ray")
 _STORE_BYTES = 128 << 20
 _SMALLEST_STORE_BYTES = 80 << 20
 _PROBE_SECONDS = 5.0
+#: A local Ray that does not come up is started once more.
+_START_ATTEMPTS = 2
 _WATCH_SECONDS = 3.0
 
 NODE_LOST = (
@@ -164,13 +166,20 @@ class RayCluster:
         if self.address is not None:
             ray.init(address=self.address, **common)
             return
-        ray.init(
-            address="local",  # never what a stale /tmp/ray/ray_current_cluster or RAY_ADDRESS names
-            num_cpus=os.cpu_count() or 1,
-            include_dashboard=False,
-            **_object_store(),
-            **common,
-        )
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                ray.init(
+                    address="local",  # never what a stale /tmp/ray/ray_current_cluster or RAY_ADDRESS names
+                    num_cpus=os.cpu_count() or 1,
+                    include_dashboard=False,
+                    **_object_store(),
+                    **common,
+                )
+                return
+            except RuntimeError:  # Ray gives its own processes little time; a busy machine may need more
+                if attempt == _START_ATTEMPTS or self._ended.is_set():
+                    raise
+                ray.shutdown()
 
     def _explain(self, error: BaseException) -> str:
         lines = str(error).strip().splitlines() or [""]
