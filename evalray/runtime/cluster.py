@@ -220,7 +220,13 @@ def has_token() -> bool:
 
 
 def _provide_local_token() -> None:
-    """A local Ray gets a token of its own for its lifetime, so that none has to be written to the home."""
+    """A local Ray gets a token of its own for its lifetime, so that none has to be written to the home.
+
+    Ray reads the mode when it is imported.  Where somebody has done that already the mode stays as it was
+    then: a Ray that we started with a token would turn this very process away.
+    """
+    if "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        return
     if not has_token() and os.environ.get("RAY_AUTH_MODE", "token") == "token":
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     os.environ.setdefault("RAY_AUTH_MODE", "token")

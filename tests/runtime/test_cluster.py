@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +87,27 @@ async def test_a_local_ray_that_never_comes_up_is_an_error_that_says_so(
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with pytest.raises(PlacementError, match="Failed to start GCS"):
         await RayCluster().connect(30.0)
+
+
+IMPORTED_BEFORE = """
+import asyncio
+import ray
+from evalray.runtime.cluster import RayCluster
+
+async def main():
+    cluster = RayCluster()
+    await cluster.connect(120.0)
+    print("nodes", len(cluster.nodes()))
+    await cluster.close(30.0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_ray_imported_by_somebody_before_us_starts_too() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED_BEFORE], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout.split()[-2:] == ["nodes", "1"], done.stderr
