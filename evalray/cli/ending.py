@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from evalray.cli.tables import reasons, results_lines
+from evalray.cli.tables import energy_lines, reasons, results_lines
 from evalray.cli.text import safe_line
 from evalray.plan import Plan
 from evalray.runtime.result import (
@@ -58,6 +58,8 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
     parts: list[RenderableType] = []
     if result.runs:
         parts += [Text(), *results_lines(result.runs, width), Text()]
+        if measured := energy_lines(result.runs):
+            parts += [*measured, Text()]
         parts += reasons(result.runs)
     parts += [Text(safe_line(error, 1_000), "red") for error in result.errors]
     verdict, style = _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
