@@ -454,7 +454,7 @@ class RunSummary:
     tokens_per_joule: float | None = None
     accuracy_per_watt: float | None = None
     avg_power_watts: float | None = None
-    """``device_joules`` over the run's seconds."""
+    """Of all its devices together, over the time in which they were measured."""
     peak_power_watts: float | None = None
     """Highest sum of a moment over one node's devices."""
     mfu_pct: float | None = None

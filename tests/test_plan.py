@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalray.benchmarks import Benchmark, BenchmarkListing
-from evalray.errors import ConfigError
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
+from evalray.errors import ConfigError
 from evalray.plan import Plan, make_plan, plan_to_dict
 from evalray.suite import (
     BenchmarkEntry,

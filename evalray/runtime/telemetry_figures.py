@@ -32,6 +32,10 @@ from evalray.telemetry import (
 )
 from evalray.types import Generation
 
+#: Seconds of readings before the first request and after the last that are looked at.  The latter have been
+#: fetched when figures are first worked out, so that later readings change nothing.
+_BEFORE, _AFTER = 30.0, 0.9
+
 SAMPLES = "samples.parquet"
 FIGURES = "run.json"
 
@@ -89,7 +93,9 @@ def figures_of_runs(directory: Path, runs: Sequence[str]) -> list[str]:
                     asked[name].append(_Asked(position, epoch, line.sent_at, len(nodes), index, tokens, took))
         requests = log.columns()
         series = (
-            _series(ticks, requests.sent.min() - 30.0, requests.end.max() + 30.0) if len(requests) else {}
+            _series(ticks, requests.sent.min() - _BEFORE, requests.end.max() + _AFTER)
+            if len(requests)
+            else {}
         )
         done = analyse(series, requests, [life.use() for life in together])
         notes = tuple(dict.fromkeys(note for part in ticks for note in part.node.notes))
@@ -241,6 +247,7 @@ def _run_figures(asked: list[_Asked], nodes: list[_Node]) -> dict[str, Any]:
         "energy_joules": _sum([each.energy_joules for each in figures]),
         "idle_joules": _sum([each.idle_joules for each in figures]),
         "device_joules": _sum([each.device_joules for each in figures]),
+        "avg_power_watts": _mean_power(asked, of_node, nodes, dict(_parts(of_node, nodes))),
         "peak_power_watts": max(
             (e.peak_power_watts for e in figures if e.peak_power_watts is not None), default=None
         ),
@@ -254,6 +261,39 @@ def _run_figures(asked: list[_Asked], nodes: list[_Node]) -> dict[str, Any]:
         "devices": [_ledger(ledger, node) for node, _ in parts for ledger in node.done.ledgers],
         "nodes": sorted({life.node_id for life in lives}),
     }
+
+
+def _mean_power(
+    asked: Sequence[_Asked],
+    of_node: dict[int, list[int]],
+    nodes: list[_Node],
+    figures: dict[int, RunFigures],
+) -> float | None:
+    """Mean power of all devices together over the time that any node was at work.
+
+    Of each device it is over its valid windows, so that what was not measured does not count as 0 W.
+    """
+    joules = 0.0
+    for number, each in figures.items():
+        done = nodes[number].done
+        engines = {int(done.requests.engine[index]) for index in of_node[number]}
+        devices = len({device for engine in engines for device in done.figures.basis[engine].device_ids})
+        valid = each.seconds * devices - each.invalid_seconds
+        if each.device_joules is None or valid <= 0:
+            return None
+        joules += each.device_joules / valid * devices * each.seconds
+    spans = sorted(
+        (
+            min(each.sent_at for each in asked if each.node == number),
+            max(each.sent_at + (each.latency_seconds or 0.0) for each in asked if each.node == number),
+        )
+        for number in figures
+    )
+    seconds, until = 0.0, -math.inf
+    for start, end in spans:
+        seconds += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return joules / seconds if seconds > 0 else None
 
 
 def _parts(of_node: dict[int, list[int]], nodes: list[_Node]) -> Iterator[tuple[int, RunFigures]]:

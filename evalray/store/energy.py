@@ -17,6 +17,7 @@ _TAKEN = {
     "idle_joules": "idle_joules",
     "device_joules": "device_joules",
     "energy_invalid_seconds": "invalid_seconds",
+    "avg_power_watts": "avg_power_watts",
     "peak_power_watts": "peak_power_watts",
     "mfu_pct": "mfu_pct",
     "mbu_pct": "mbu_pct",
@@ -46,10 +47,7 @@ def set_device_figures(
     summary.warmup_samples_excluded = int(warm.sum())
     for name, key in _TAKEN.items():
         setattr(summary, name, run.get(key))
-    joules, seconds = run.get("device_joules"), run.get("seconds")
-    if joules is not None and seconds:
-        summary.avg_power_watts = joules / seconds
-        if summary.avg_power_watts and summary.accuracy is not None:
-            summary.accuracy_per_watt = summary.accuracy / summary.avg_power_watts
+    if summary.avg_power_watts and summary.accuracy is not None:
+        summary.accuracy_per_watt = summary.accuracy / summary.avg_power_watts
     summary.steady_state_joules_per_token = (run.get("steady") or {}).get("joules_per_token")
     summary.warnings += [str(warning) for warning in run.get("warnings") or ()]

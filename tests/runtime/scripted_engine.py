@@ -58,7 +58,9 @@ class ScriptedEngine(Engine):
             if "fail" in words:
                 raise RequestError("server_error", f"told to fail, request {request.request_id}")
         yield Chunk(f"ANSWER: {words[-1]}")
-        yield Chunk(finish_reason="stop", usage=Usage(len(words), 2), cost_usd=self.config.engine_args.get("cost"))
+        yield Chunk(
+            finish_reason="stop", usage=Usage(len(words), 2), cost_usd=self.config.engine_args.get("cost")
+        )
 
     @staticmethod
     def _applies(words: list[str]) -> bool:
