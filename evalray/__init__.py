@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,10 +12,7 @@ if TYPE_CHECKING:
     from evalray.scorers import LLMJudgeScorer, Scorer
     from evalray.types import EvalRecord, RunConfig, RunSummary
 
-try:
-    __version__ = version("evalray")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0.0.0"
+    __version__: str
 
 __all__ = [
     "DatasetProvider",
@@ -50,4 +46,15 @@ def __getattr__(name: str) -> Any:
     """The names of ``__all__`` on first use, so that ``import evalray`` stays light."""
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("evalray")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0.0.0"

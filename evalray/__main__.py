@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalray.cli import main
+from evalray.cli.entry import main
 
 if __name__ == "__main__":
     main()

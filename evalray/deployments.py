@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
+from evalray.engines.registry import planned_concurrency
 from evalray.plan_notes import deployment_notes
 from evalray.suite.engine_choice import (
     KEY_VARIABLES,
@@ -95,6 +96,11 @@ class Deployment:
     exclusive: bool = False
     """Computes on this machine's CPU cores: not run beside another such deployment."""
     runs: list[PlannedRun] = field(default_factory=list)
+
+    @property
+    def expected_in_flight(self) -> int | None:
+        """Requests per replica, the engine's default included; ``None`` where only the started engine knows."""
+        return self.in_flight or planned_concurrency(self.engine_config)
 
 
 def deploy_runs(

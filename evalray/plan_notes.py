@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE
+from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.vllm_args import model_source
@@ -14,6 +15,7 @@ from evalray.errors import EngineStartError
 from evalray.suite.engine_choice import LLAMACPP, VLLM
 from evalray.suite.expand import looks_local, path_or_glob_exists
 from evalray.types import RunConfig
+from evalray.wording import counted
 
 
 def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) -> list[str]:
@@ -30,7 +32,7 @@ def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) ->
     if config.api_key_env and not os.environ.get(config.api_key_env):
         notes.append(f"environment variable {config.api_key_env} (api_key_env) is not set")
     if gpus and not joins_cluster and (here := gpus_here()) < gpus:
-        notes.append(f"needs {gpus} GPUs, {here or 'none'} known on this machine")
+        notes.append(f"needs {counted(gpus, 'GPU')}, {here or 'none'} known on this machine")
     return notes
 
 
@@ -44,10 +46,13 @@ def gpus_here() -> int:
 
 def cell_notes(config: RunConfig, benchmark: Benchmark | None) -> list[str]:
     """What a run's data lacks on this machine."""
-    if benchmark is None or benchmark.provider is not None:
+    if benchmark is None or (benchmark.provider is not None and config.data is None):
         return []
     data, gated = (config.data, False) if config.data else (benchmark.data_path, benchmark.gated)
-    if data is None or path_or_glob_exists(benchmark.folder / data):
+    if data is None or data == SAMPLE:
+        sample = benchmark.folder / "sample.jsonl"
+        return [] if sample.is_file() else [f"{benchmark.name} carries no sample: {sample} is not there"]
+    if path_or_glob_exists(benchmark.folder / data):
         return []
     if looks_local(data):
         return [f"data {data} is not there"]
@@ -65,9 +70,12 @@ def _hub_home() -> Path:
 
 
 def _in_hub_cache(name: str) -> bool:
-    folder = Path(os.environ.get("HF_DATASETS_CACHE") or _hub_home() / "datasets").expanduser()
+    """Prepared by ``datasets``, or downloaded as a repository."""
+    prepared = Path(os.environ.get("HF_DATASETS_CACHE") or _hub_home() / "datasets").expanduser()
+    downloaded = Path(os.environ.get("HF_HUB_CACHE") or _hub_home() / "hub").expanduser()
+    snapshots = downloaded / f"datasets--{name.replace('/', '--')}" / "snapshots"
     try:
-        return (folder / name.replace("/", "___")).is_dir()
+        return (prepared / name.replace("/", "___")).is_dir() or snapshots.is_dir()
     except (OSError, ValueError):
         return False
 

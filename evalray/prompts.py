@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from evalray.benchmarks import Benchmark
 from evalray.columns import ARGS, Columns, RowFiltered
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError, Problem
 from evalray.templates import (
     LETTERS,
@@ -35,6 +35,7 @@ __all__ = [
     "RowError",
     "RowFiltered",
     "TextTemplate",
+    "absence",
     "after_last",
     "as_text",
     "benchmark_field",
@@ -58,6 +59,12 @@ def choice_order(key: str, count: int) -> list[int]:
     return sorted(range(count), key=place)
 
 
+def absence(row: Row, column: str, *names: str) -> str:
+    """What to say of a column with nothing in it; ``names`` are what it goes by in the data."""
+    state = "empty" if column in row else "missing"
+    return f"column {' or '.join(map(repr, names or (column,)))} is {state}"
+
+
 class Field:
     """A column name, or a Jinja expression when it contains ``{{``: a row's value as text."""
 
@@ -69,8 +76,11 @@ class Field:
         self.columns = self._template.columns - {ARGS} if self._template else frozenset({source})
 
     def text(self, row: Row) -> str:
-        """Empty where the column is missing.  Raises :class:`RowError` where an expression fails."""
+        """Empty where the column is missing.  Raises :class:`RowError` where an expression fails, or would
+        print a column that is not there."""
         if self._template is not None:
+            if (absent := self._template.absent(row)) is not None:
+                raise RowError(absence(row, absent))
             return self._template.render(row)
         value = row.get(self._column)
         return "" if is_missing(value) else as_text(value)
@@ -120,16 +130,10 @@ class PromptTemplate:
         return self._template.render({**row, "options": options}), options, order
 
     def require_columns(self, row: Row) -> None:
-        """Raises :class:`RowError` where a column that the prompt prints as it is has nothing in it."""
-        for column in self._template.printed:
-            if is_missing(row.get(column)):
-                state = "empty" if column in row else "missing"
-                raise RowError(f"column {self._quoted(column)} is {state}")
-        if self.choices is not None and is_missing(row.get(self.choices)):
-            raise RowError(f"column {self._quoted(self.choices)} with the options is missing or empty")
-
-    def _quoted(self, column: str) -> str:
-        return " or ".join(map(repr, self._names_behind(column)))
+        """Raises :class:`RowError` where a column that the prompt prints, or that holds the options, has nothing in it."""
+        for column in (self._template.absent(row), self.choices):
+            if column is not None and is_missing(row.get(column)):
+                raise RowError(absence(row, column, *self._names_behind(column)))
 
 
 def benchmark_field(benchmark: Benchmark, name: str) -> Field | None:

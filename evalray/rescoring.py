@@ -18,7 +18,7 @@ from evalray.engines.base import EngineConfig
 from evalray.errors import ConfigError, Problem, StoreError
 from evalray.plan import Plan
 from evalray.plan_judges import JudgeFinder, assign_judge
-from evalray.store import RunEntry, StoredRun, list_runs, read_sweep
+from evalray.store import RunEntry, StoredRun, read_sweep, scan_runs
 from evalray.store.sweep import SWEEP_NAME
 from evalray.suite import ModelEntry, Overrides, Registry
 from evalray.suite.models import Judge
@@ -55,9 +55,13 @@ def plan_rescore(
         judge_engine=options.judge_engine,
         judge_base_url=options.judge_base_url,
     ).check(registry)
-    entries = [entry for entry in list_runs(directory) if only is None or entry.name == only]
+    runs, damaged = scan_runs(directory)
+    entries = [entry for entry in runs if only is None or entry.name == only]
+    problems = [problem for name, problem in damaged.items() if only is None or name == only]
     if not entries:
-        raise StoreError(f"{directory}: holds no run (a run is a folder with run.json)")
+        raise StoreError(
+            "; ".join(problems) or f"{directory}: holds no run (a run is a folder with run.json)"
+        )
     sweep = read_sweep(directory) if (directory / SWEEP_NAME).is_file() else {}
     finder = _finder(sweep, options, registry)
     deployments: dict[tuple[str, str], Deployment] = {}
@@ -78,6 +82,7 @@ def plan_rescore(
         suite=_table(sweep, "suite"),
         deployments=list(deployments.values()),
         judges=finder.found,
+        warnings=problems,
         tracking_uri=tracking.get("uri"),
         tracking_enabled=tracking.get("enabled") is True if enabled is None else enabled,
         experiment=str(sweep.get("experiment") or directory.name),

@@ -7,8 +7,10 @@ Everything is strict: a string is not a number, and an unknown key is an error.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -20,6 +22,9 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=Tru
 _SECRET_KEY = re.compile(
     r"^(x-)?(.*[-_])?(api[-_]?key|(access|auth|bearer|hf)[-_]?token|token|secret|passw(or)?d|authorization)$",
     re.I,
+)
+_TRACKING_SCHEMES = frozenset(
+    {"databricks", "databricks-uc", "file", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc"}
 )
 _ENVIRONMENT_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
@@ -81,12 +86,30 @@ def _http_address(value: str) -> str:
     return value
 
 
+def scheme_problem(uri: str) -> str | None:
+    """Why no MLflow store has this address by its scheme, or ``None``.  Plugins bring schemes of their own."""
+    scheme, separator, _ = uri.partition("://")
+    if not separator or scheme.lower().partition("+")[0] in _TRACKING_SCHEMES:
+        return None
+    if scheme in {entry.name for entry in entry_points(group="mlflow.tracking_store")}:
+        return None
+    return (
+        f"has a scheme that MLflow does not know ({scheme[:40]}); use sqlite:///FILE, http(s):// or a folder"
+    )
+
+
+def _known_scheme(value: str) -> str:
+    if (problem := scheme_problem(value)) is not None:
+        raise PydanticCustomError("address", "{problem}", {"problem": problem})
+    return value
+
+
 def _tracking_address(value: str) -> str:
     if (part := url_secret(value)) is not None:
         raise PydanticCustomError(
             "secret", "carries a secret ({part}): set MLFLOW_TRACKING_URI instead", {"part": part}
         )
-    return value
+    return _known_scheme(value)
 
 
 def _environment_name(value: str) -> str:
@@ -97,7 +120,17 @@ def _environment_name(value: str) -> str:
     return value
 
 
+def _is_finite(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def _no_secrets(value: dict[str, Any]) -> dict[str, Any]:
+    if not _is_finite(value):
+        raise PydanticCustomError("finite", "holds inf or nan, which is no JSON number")
     if (path := next(secret_paths(value), None)) is not None:
         raise PydanticCustomError("secret", "{path} is a secret: use api_key_env", {"path": path})
     return value
@@ -110,12 +143,18 @@ def _printable(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_printable)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+"""Of records, tokens and the like: a larger number is a slip, and would be held in memory."""
+Few = Annotated[int, Field(ge=1, le=10_000)]
+"""Of passes over the data, replicas, devices."""
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+"""What fits the 64 bits of a generator's seed."""
 NonNegative = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
-Strings = Annotated[list[str], BeforeValidator(_one_or_many)]
-Counts = Annotated[list[Count], BeforeValidator(_one_or_many)]
+Stops = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_many)]
+Counts = Annotated[list[Few], BeforeValidator(_one_or_many)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
+TrackingFlag = Annotated[Name, AfterValidator(_known_scheme)]
 TrackingAddress = Annotated[str, AfterValidator(_tracking_address)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 Arguments = Annotated[dict[str, Any], AfterValidator(_no_secrets)]
@@ -130,8 +169,8 @@ class SamplingSettings(BaseModel):
     max_tokens: Count | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
-    stop: Strings | None = None
-    seed: int | None = None
+    stop: Stops | None = None
+    seed: Seed | None = None
     system_prompt: str | None = None
 
 
@@ -139,10 +178,10 @@ class RunDefaults(SamplingSettings):
     """What a suite's or a benchmark's ``[defaults]`` may set for its runs."""
 
     max_samples: Count | None = None
-    epochs: Count | None = None
+    epochs: Few | None = None
     pass_k: Counts | None = None
     num_fewshot: Annotated[int, Field(ge=0)] | None = None
-    concurrency: Count | None = None
+    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 #: What applies where no layer says anything.  The seed's values.

@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import isnan
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, Undefined, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, Undefined, UndefinedError, meta, nodes
 from jinja2.environment import TemplateExpression
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -39,8 +39,11 @@ class RowError(EvalRayError):
 
 def is_missing(value: object) -> bool:
     """Absent, null, NaN or blank: tables and CSV files write "nothing" in all these ways."""
-    if isinstance(value, str):
-        return not value.strip()
+    return not value.strip() if isinstance(value, str) else is_null(value)
+
+
+def is_null(value: object) -> bool:
+    """Absent, null or NaN; blank text is something."""
     return value is None or (isinstance(value, float) and isnan(value))
 
 
@@ -55,8 +58,11 @@ def as_text(value: object) -> str:
 
 
 def after_last(text: object, marker: str) -> str:
-    """What follows the last ``marker``, trimmed; the whole text where the marker does not occur."""
-    return as_text(text).rpartition(marker)[2].strip()
+    """What follows the last ``marker``, trimmed; the whole text where the marker does not occur.
+
+    Of a cell with nothing in it, nothing.
+    """
+    return "" if is_null(text) else as_text(text).rpartition(marker)[2].strip()
 
 
 def letter(value: object) -> str:
@@ -137,10 +143,26 @@ def lettered_options(choices: object) -> list[dict[str, str]]:
 # -- templates ----------------------------------------------------------------------------------
 
 
+#: Filters that make something of a cell with nothing in it.
+_SUPPLIES = frozenset({"default", "d", "as_list", "parsed", "articles", "length", "count", "tojson"})
+_UNDEFINED = re.compile(r"'(?P<name>.+)' is undefined|'dict object' has no attribute '(?P<key>.+)'")
+
+
+def _not_null(value: Any) -> Any:
+    """What a template prints: never the word ``None``."""
+    if value is None:
+        raise RowError("an expression comes to null; give it a default")
+    return value
+
+
 @lru_cache(maxsize=1)
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_not_null,
     )
     environment.filters.update(
         after_last=after_last,
@@ -178,6 +200,17 @@ def _column_of(node: nodes.Node) -> str | None:
     return None
 
 
+def _needed(node: nodes.Node) -> set[str]:
+    """The columns without which what a ``{{ }}`` prints would be the word for nothing."""
+    match node:
+        case nodes.Filter(node=nodes.Node() as inner, name=name) if name not in _SUPPLIES:
+            return _needed(inner)
+        case nodes.Concat(nodes=parts):
+            return set().union(*map(_needed, parts))
+    column = _column_of(node)
+    return set() if column is None else {column}
+
+
 def _columns_read(tree: nodes.Template, *, origin: str, key: str) -> frozenset[str]:
     """Every column a template reads.  Raises :class:`ConfigError` where that cannot be known."""
     found = set(meta.find_undeclared_variables(tree) - _environment().globals.keys())
@@ -202,11 +235,12 @@ class TextTemplate:
     """A Jinja source, compiled once.
 
     ``columns`` are the names it reads; ``printed`` those it prints outside every condition and
-    without a filter, which therefore must not be empty; ``plain`` is true where it does nothing
-    else, so that a row with all of them cannot fail.
+    without a filter, which therefore must not be empty; ``needed`` has beside them those that pass
+    through a filter first, which may be blank but must be there; ``plain`` is true where it does
+    nothing else than print, so that a row with all of them cannot fail.
     """
 
-    __slots__ = ("_parts", "_template", "columns", "plain", "printed")
+    __slots__ = ("_parts", "_template", "columns", "needed", "plain", "printed")
 
     def __init__(self, source: str, *, origin: str, key: str = "") -> None:
         tree = _parse(source, origin=origin, key=key)
@@ -216,6 +250,7 @@ class TextTemplate:
         pieces = [piece for output in outputs for piece in output.nodes]
         read = [_column_of(piece) for piece in pieces]
         self.printed = frozenset(column for column in read if column is not None and column in self.columns)
+        self.needed = self.columns & set().union(*map(_needed, pieces))
         self.plain = len(outputs) == len(tree.body) and all(
             isinstance(piece, nodes.TemplateData) or column in self.printed
             for piece, column in zip(pieces, read, strict=True)
@@ -231,7 +266,7 @@ class TextTemplate:
     def of_column(cls, column: str) -> TextTemplate:
         """Prints one column, whatever its name."""
         template = cls("", origin="")
-        template.columns = template.printed = frozenset({column})
+        template.columns = template.printed = template.needed = frozenset({column})
         template._parts = [("", column)]
         return template
 
@@ -242,12 +277,28 @@ class TextTemplate:
                 return "".join([str(row[column]) if column else literal for literal, column in self._parts])
             return self._template.render(row, row=row)
         except KeyError as error:
-            raise RowError(f"{error} is undefined") from None
+            raise RowError(f"column {error} is missing") from None
+        except UndefinedError as error:
+            raise RowError(self._what_is_missing(error)) from None
         except RowError:
             raise
         except Exception as error:  # noqa: BLE001
             # a template may fail in as many ways as the data has shapes; each is one bad row
             raise RowError(f"{type(error).__name__}: {error}") from None
+
+    def _what_is_missing(self, error: UndefinedError) -> str:
+        found = _UNDEFINED.fullmatch(str(error))
+        name = found and (found["name"] or found["key"])
+        return f"column {name!r} is missing" if name in self.columns else str(error)
+
+    def absent(self, row: Row) -> str | None:
+        """The first column that the row would have to have, or is null there; ``None`` where nothing lacks."""
+        if self.needed:
+            for column in sorted(self.needed):
+                value = row.get(column)
+                if is_null(value) or (column in self.printed and is_missing(value)):
+                    return column
+        return None
 
 
 def _compiled(source: str, *, origin: str, key: str) -> Template:

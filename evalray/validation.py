@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from evalray.settings import is_secret_key
 #: Longer values are cut in messages.
 _SHOWN_CHARACTERS = 80
 
+_MOST_BYTES = 4 << 20
+
 #: A misspelt key of a secret, or a value that begins as the usual API keys do.
 _MAY_BE_SECRET = re.compile(
     r"^\S*(key|kye|token|secret|passw|auth|cred)\S* | (sk-|hf_|gsk_|xai-|AIza|gh[ps]_)", re.I
@@ -32,7 +35,7 @@ def read_table(path: Path) -> dict[str, Any]:
     """The table in a TOML file, or in a JSON file by its extension.  Raises :class:`ConfigError`."""
     source = str(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = _read(path).decode("utf-8-sig")
     except FileNotFoundError:
         hint = nearest_hint(path.name, _names_beside(path))
         raise ConfigError([Problem(source, "", "no such file", hint)]) from None
@@ -53,6 +56,19 @@ def read_table(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError([Problem(source, "", "must hold a table of settings at its top")])
     return table
+
+
+def _read(path: Path) -> bytes:
+    """The file's content.  Raises :class:`ConfigError` for one that has no end, or is no configuration."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ConfigError([Problem(str(path), "", "is no regular file: write the settings to a file")])
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        message = f"is larger than {_MOST_BYTES >> 20} MiB, which is no file of settings"
+        raise ConfigError([Problem(str(path), "", message)])
+    return content
 
 
 def _names_beside(path: Path) -> list[str]:

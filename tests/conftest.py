@@ -6,7 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes is the machine's affair, not a test's claim.
+hypothesis.settings.register_profile("evalray", deadline=None)
+hypothesis.settings.load_profile("evalray")
 
 _TESTS = str(Path(__file__).parent)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import evalray
-from evalray.api import plan_suite, summarize_path, tracking_store
+from evalray.api import plan_suite, run_plan, summarize_path, sync_tracking, tracking_store
 from evalray.errors import ConfigError, StoreError
 
 _SUITE = """
@@ -74,12 +74,30 @@ def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
         summarize_path(tmp_path)
 
 
-@pytest.mark.parametrize("path", ["results", "results/sweep"])
-def test_the_store_is_found_from_the_results_or_from_a_sweep(
+@pytest.mark.parametrize("folder", ["/proc/x", "file/results"])
+def test_a_folder_that_can_hold_no_sweep_is_a_wrong_flag(
+    folder: str, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    plan = plan_suite(suite, output_dir=folder, tracking_enabled=False)
+    with pytest.raises(ConfigError, match=r"--output-dir: .*cannot be made .*choose a folder"):
+        run_plan(plan)
+
+
+def test_what_is_no_sweep_cannot_be_synced(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        sync_tracking(tmp_path)
+    with pytest.raises(ConfigError, match="no such file or directory"):
+        sync_tracking(tmp_path / "none")
+
+
+@pytest.mark.parametrize("path", ["results", "results/sweep", "results/sweep/b_m"])
+def test_the_store_is_found_from_the_results_a_sweep_or_a_run(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "results" / "sweep").mkdir(parents=True)
+    (tmp_path / "results" / "sweep" / "b_m").mkdir(parents=True)
     (tmp_path / "results" / "mlflow.db").touch()
     assert tracking_store(tmp_path / path) == f"sqlite:///{tmp_path}/results/mlflow.db"
 

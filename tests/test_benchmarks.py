@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evalray.benchmarks import find_benchmark, list_benchmarks, load_benchmark
+from evalray.catalog import known_benchmarks
 from evalray.errors import ConfigError
 
 Make = Callable[..., Path]
@@ -210,3 +211,24 @@ def test_every_packaged_benchmark_loads(in_folder: Path) -> None:
     packaged = [listing for listing in list_benchmarks() if listing.origin == "packaged"]
     assert packaged
     assert [listing.problems for listing in packaged if listing.problems] == []
+
+
+def test_the_list_says_which_folder_hides_which(
+    make: Make, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALRAY_BENCHMARKS", str(in_folder / "one"))
+    make(name="gsm8k")
+    make(name="gsm8k", place="one")
+    make("nonsense = 1\n", name="quickstart")
+    where = {name: place for name, _, _, place, _ in known_benchmarks()}
+    assert where["gsm8k"] == "./benchmarks, hides EVALRAY_BENCHMARKS and packaged"
+    assert where["quickstart"] == "./benchmarks, hides packaged"
+    assert where["gpqa"] == "packaged"
+
+
+def test_the_list_names_every_mistake_of_a_broken_folder(make: Make, in_folder: Path) -> None:
+    make("nonsense = 1\n[data]\nsplitt = 'x'\n", name="broken")
+    titles = {name: title for name, _, _, _, title in known_benchmarks()}
+    assert titles["broken"].startswith("broken: ")
+    assert "nonsense" in titles["broken"]
+    assert "splitt" in titles["broken"]

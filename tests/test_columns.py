@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalray.articles import article, articles
-from evalray.benchmarks import Benchmark, load_benchmark
+from evalray.benchmarks import load_benchmark
 from evalray.columns import Columns, RowFiltered
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError
 from evalray.prompts import choice_order, prompt_hash
 from evalray.templates import Expression, RowError, TextTemplate, as_list, parsed

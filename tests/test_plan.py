@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.benchmarks import BenchmarkListing
+from evalray.cli.tables import plan_lines
+from evalray.definition import Benchmark
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
 from evalray.errors import ConfigError
 from evalray.plan import Plan, make_plan, plan_to_dict
@@ -61,7 +63,7 @@ def planned(registry: Registry, tmp_path: Path) -> Planned:
 
 
 def test_a_model_is_deployed_once_for_all_its_benchmarks(planned: Planned) -> None:
-    plan = planned(VALID + BENCHMARK + "max_samples = 3\n")
+    plan = planned(VALID + BENCHMARK + 'split = "dev"\n')
     assert [len(deployment.runs) for deployment in plan.deployments] == [2]
 
 
@@ -96,6 +98,31 @@ def test_in_flight_is_the_models_else_an_explicit_max_workers_else_the_engines(
     deployment = planned(run + MODEL + model + BENCHMARK, **flags).deployments[0]
     assert deployment.in_flight == expected
     assert deployment.engine_config.max_concurrency == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        (SERVER, 32),
+        (SERVER + "max_concurrency = 3\n", 3),
+        ('engine = "llamacpp"\npath = "m.gguf"\n', 8),
+        ('engine = "vllm"\n', None),
+        ('engine = "vllm"\nengine_args = { max_num_seqs = 64 }\n', 64),
+    ],
+)
+def test_a_plan_shows_how_many_requests_a_replica_will_have_in_flight(
+    planned: Planned, model: str, shown: int | None
+) -> None:
+    plan = planned(f'[[models]]\nname = "m"\n{model}{BENCHMARK}')
+    assert plan_to_dict(plan)["deployments"][0]["in_flight"] == shown
+    said = "as the engine has room" if shown is None else f"{shown} in flight"
+    assert any(said in line.plain for line in plan_lines(plan))
+
+
+def test_a_plan_shows_the_examples_and_tries_of_a_run(planned: Planned) -> None:
+    settings = "num_fewshot = 1\nepochs = 4\npass_k = [1, 4]\n"
+    shown = [line.plain for line in plan_lines(planned(MODEL + BENCHMARK + settings))]
+    assert any("× 4 epochs" in line and "1-shot" in line and "pass@1,4" in line for line in shown)
 
 
 def test_a_benchmarks_concurrency_leaves_the_deployment_as_it_is(planned: Planned) -> None:
@@ -186,6 +213,31 @@ def test_what_is_there_is_not_noted(
     assert [run.notes for run in planned(text).runs] == [[], [], []]
 
 
+def test_a_benchmarks_own_sample_comes_from_no_hub(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sample").mkdir()  # a folder that happens to be called so is not what the word means
+    monkeypatch.chdir(tmp_path)
+    text = MODEL + '[[benchmarks]]\nname = "hub"\n'
+    for plan in (planned(text + 'data = "sample"\n'), planned(text, data="sample")):
+        assert (plan.runs[0].config.data, plan.runs[0].notes) == ("sample", [])
+    (tmp_path / "own" / "sample.jsonl").unlink()
+    assert "sample.jsonl is not there" in planned(text, data="sample").runs[0].notes[0]
+
+
+@pytest.mark.parametrize("kept", ["datasets/org___name", "hub/datasets--org--name/snapshots"])
+def test_data_that_was_downloaded_before_is_not_announced_as_a_download(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    text = MODEL + '[[benchmarks]]\nname = "hub"\n'
+    assert "downloads it" in planned(text).runs[0].notes[0]
+    (tmp_path / "home" / kept).mkdir(parents=True)
+    assert planned(text).runs[0].notes == []
+
+
 def test_a_cluster_that_is_joined_may_have_the_gpus(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +289,7 @@ def test_local_means_that_ray_starts_here(planned: Planned, monkeypatch: pytest.
 def test_the_rows_of_several_runs_do_not_go_to_one_file(planned: Planned) -> None:
     assert planned(VALID, output="rows.jsonl").copy_results_to == Path("rows.jsonl")
     with pytest.raises(ConfigError, match="--output"):
-        planned(VALID + BENCHMARK + "max_samples = 1\n", output="rows.jsonl")
+        planned(VALID + BENCHMARK + 'split = "dev"\n', output="rows.jsonl")
 
 
 def test_what_is_stored_has_every_merged_value_and_no_secret(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError
 from evalray.prompts import (
     Field,
@@ -64,6 +64,18 @@ def test_templates_know_their_columns_and_which_must_not_be_empty() -> None:
     template = TextTemplate("{{ a }}{{ b | trim }}{% if c %}{{ d }}{% endif %}{{ range(2) }}", origin="t")
     assert template.columns == {"a", "b", "c", "d"}
     assert template.printed == {"a"}
+    assert template.needed == {"a", "b"}
+
+
+@pytest.mark.parametrize("source", ["{% if q %}{{ row.x }}{% endif %}", "{{ 'a' if q else x }}{{ x.y }}"])
+def test_a_column_that_is_missing_is_named_as_one(source: str) -> None:
+    with pytest.raises(RowError, match=r"^column 'x' is missing$"):
+        TextTemplate(source, origin="t").render({"q": 1 if "if q %" in source else 0})
+
+
+def test_null_is_never_printed_as_a_word() -> None:
+    with pytest.raises(RowError, match="null"):
+        TextTemplate("{% if q %}{{ q.name }}{% endif %}", origin="t").render({"q": {"name": None}})
 
 
 @pytest.mark.parametrize(
@@ -128,7 +140,14 @@ def test_cells_as_text(value: object, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("steps\n#### 18", "18"), ("#### 1\n#### 2 ", "2"), (" 18 ", "18"), (18, "18"), ("x ####", "")],
+    [
+        ("steps\n#### 18", "18"),
+        ("#### 1\n#### 2 ", "2"),
+        (" 18 ", "18"),
+        (18, "18"),
+        ("x ####", ""),
+        (None, ""),
+    ],
 )
 def test_after_last_marker_or_the_whole(text: object, found: str) -> None:
     assert after_last(text, "####") == found

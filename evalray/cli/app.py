@@ -8,6 +8,7 @@ import typer
 
 from evalray.cli.compare import compare
 from evalray.cli.doctor import doctor
+from evalray.cli.groups import Group
 from evalray.cli.hardware import hardware_app
 from evalray.cli.import_ import import_
 from evalray.cli.lists import list_app
@@ -20,6 +21,7 @@ from evalray.cli.track import mlflow_app
 from evalray.cli.ui import ui
 
 app = typer.Typer(
+    cls=Group,
     name="evalray",
     help="Large model × benchmark sweeps on a Ray cluster.",
     no_args_is_help=True,

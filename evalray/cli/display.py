@@ -25,6 +25,8 @@ from evalray.runtime.progress import RunProgress, SweepProgress
 _LOOK_SECONDS = 0.25
 _LINE_SECONDS = 5.0
 _EXCERPT_CHARACTERS = 600
+_ENDED = ("complete", "partial", "failed", "skipped")
+_MAX_NAMES = 3
 
 
 def open_display(progress: SweepProgress) -> Display:
@@ -44,8 +46,8 @@ class Display(ABC):
         self._started_at = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="evalray-display", daemon=True)
-        self._shown_prompts: set[tuple[str, str]] = set()
-        self._shown_answers: set[tuple[str, str]] = set()
+        self._shown_prompts: dict[int, str] = {}
+        self._shown_answers: set[int] = set()
         self._complained = False
 
     @property
@@ -89,14 +91,17 @@ class Display(ABC):
                 sys.stderr.write(f"evalray: the progress display failed and goes on: {error!r}\n")
 
     def _excerpts(self) -> None:
-        for run in list(self.progress.runs):
-            key = run.benchmark, run.model
-            if run.first_prompt is not None and key not in self._shown_prompts:
-                self._shown_prompts.add(key)
-                self._excerpt("prompt", run, run.first_prompt)
-            if run.first_answer is not None and key not in self._shown_answers:
-                self._shown_answers.add(key)
-                self._excerpt("answer", run, run.first_answer)
+        for index, run in enumerate(list(self.progress.runs)):
+            # The answer is written after its prompt, and so is read before it.
+            answer, prompt = run.first_answer, run.first_prompt
+            if index in self._shown_answers:
+                continue
+            if prompt is not None and self._shown_prompts.get(index) != prompt:
+                self._shown_prompts[index] = prompt
+                self._excerpt("prompt", run, prompt)
+            if answer is not None:
+                self._shown_answers.add(index)
+                self._excerpt("answer", run, answer)
 
     def _excerpt(self, what: str, run: RunProgress, text: str) -> None:
         title = f"first {what} of {run_name(run)}:"
@@ -161,10 +166,14 @@ class PlainDisplay(Display):
             if self._replica_states.get(replica.engine_id) != replica.state:
                 self._replica_states[replica.engine_id] = replica.state
                 self.log(f"replica {safe_line(replica.engine_id, 200)}: {replica.state}")
+        changed: dict[str, list[str]] = {}
         for index, run in enumerate(list(progress.runs)):
             if self._run_states.get(index, "waiting") != run.state:
                 self._run_states[index] = run.state
-                self.log(run_line(run))
+                changed.setdefault(state_text(run), []).append(run_name(run))
+        for state, names in changed.items():
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            self.log(f"{'; '.join(names[:_MAX_NAMES])}{more}: {state}")
         now = time.monotonic()
         if now - self._line_at >= _LINE_SECONDS:
             self._line_at = now
@@ -177,8 +186,18 @@ def run_name(run: RunProgress) -> str:
 
 def run_line(run: RunProgress) -> str:
     """One run in one line of plain text."""
-    parts = [f"{run_name(run)}: {run.state}"]
-    if run.planned is not None:
+    return f"{run_name(run)}: {state_text(run)}"
+
+
+def state_text(run: RunProgress) -> str:
+    """What :func:`run_line` says of a run beside its name."""
+    parts: list[str] = [run.state]
+    if run.planned is not None and run.state in _ENDED:
+        # Ended is not done: what counts now is what got a verdict.
+        parts.append(f"{count(run.scored)}/{count(run.planned)} samples scored")
+        if run.skipped:
+            parts.append(f"{count(run.skipped)} skipped")
+    elif run.planned is not None:
         parts.append(f"{count(run.done)}/{count(run.planned)} samples")
     if run.resumed:
         parts.append(f"{count(run.resumed)} of them from before")
@@ -199,7 +218,7 @@ def sweep_line(progress: SweepProgress) -> str:
     accuracy = total.correct / total.scored if total.scored else None
     parts = [f"{count(total.done)}/{planned} samples"]
     parts += _figures(total.samples_per_second, total.tokens_per_second, accuracy, total.errors)
-    if total.eta_seconds is not None:
+    if total.eta_seconds is not None and not progress.stopping:
         parts.append(f"{duration(total.eta_seconds)} left")
     running = [run for run in runs if run.state == "running"]
     if running and len(runs) > 1:
@@ -231,5 +250,5 @@ def _figures(
     if accuracy is not None:
         figures.append(f"accuracy so far {percent(accuracy)}")
     if errors:
-        figures.append(f"{count(errors)} errors")
+        figures.append(f"{count(errors)} error{'' if errors == 1 else 's'}")
     return figures

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from evalray.cli.report import Report
 from evalray.cli.tables import energy_lines, reasons, results_lines
 from evalray.cli.text import safe_line
 from evalray.plan import Plan
+from evalray.runtime.progress import SweepProgress
 from evalray.runtime.result import (
     EXIT_BREAKER,
     EXIT_DONE,
@@ -21,10 +25,11 @@ from evalray.runtime.result import (
     RunOutcome,
     SweepResult,
 )
+from evalray.wording import counted
 
+_ENDED = ("complete", "failed", "skipped")
 _VERDICT = {
     EXIT_DONE: ("done", "bold green"),
-    EXIT_FAILED: ("done, but a run failed its error threshold or nothing succeeded", "bold red"),
     EXIT_BREAKER: ("stopped by the circuit breaker; what is done is kept", "bold red"),
     EXIT_SKIPPED: ("done, but some of the suite was skipped", "bold yellow"),
     EXIT_INTERRUPTED: ("interrupted; what is done is kept", "bold yellow"),
@@ -61,18 +66,46 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
         if measured := energy_lines(result.runs):
             parts += [*measured, Text()]
         parts += reasons(result.runs)
-    parts += [Text(safe_line(error, 1_000), "red") for error in result.errors]
-    verdict, style = _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
+    told = {f"{run.benchmark} on {run.model}: {run.reason}" for run in result.runs}
+    told |= {run.reason for run in result.runs}
+    parts += [Text(safe_line(error, 1_000), "red") for error in result.errors if error not in told]
+    verdict, style = _verdict(result)
     parts.append(Text(verdict, style))
     parts.append(Text(f"  files   {result.directory.absolute()}"))
     report = result.directory / "report.html"
     if report.is_file():
         parts.append(Text(f"  report  {report.absolute()}"))
-    if plan.tracking_enabled:
+    if result.untracked:
+        parts.append(Text(f"  mlflow  {safe_line(result.untracked, 1_000)}", "yellow"))
+    elif plan.tracking_enabled:
         parts.append(Text(f"  mlflow  {_tracking_hint(plan)}"))
     if _can_continue(result):
         parts.append(Text(f"  resume  {resume_command(args)}", "bold"))
+    elif any(run.status == "failed" for run in result.runs):
+        parts.append(Text(f"  again   {resume_command(args)}   (once the cause above is mended)", "bold"))
     return parts
+
+
+def _verdict(result: SweepResult) -> tuple[str, str]:
+    """The last word and its style; of failed runs, how they failed."""
+    if result.exit_code != EXIT_FAILED:
+        return _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
+    failed = [run for run in result.runs if run.status == "failed"]
+    if not failed:
+        return "ended with errors; what is done is kept", "bold red"
+    unmeasured = sum(run.summary is None for run in failed)
+    empty = sum(run.summary is not None and not run.summary.scored_samples for run in failed)
+    over = len(failed) - unmeasured - empty
+    parts = [
+        f"{number} {what}"
+        for number, what in (
+            (unmeasured, "could not start"),
+            (empty, "without one scored sample"),
+            (over, "with too many errors"),
+        )
+        if number
+    ]
+    return f"{len(failed)} of {counted(len(result.runs), 'run')} failed: {', '.join(parts)}", "bold red"
 
 
 def _tracking_hint(plan: Plan) -> str:
@@ -83,9 +116,38 @@ def _tracking_hint(plan: Plan) -> str:
 
 def _can_continue(result: SweepResult) -> bool:
     stopped = result.exit_code in (EXIT_BREAKER, EXIT_INTERRUPTED)
-    return stopped or any(run.status in ("partial", "failed") for run in result.runs)
+    return stopped or any(run.status == "partial" for run in result.runs)
 
 
 def resume_command(args: Sequence[str]) -> str:
     """The command that continues this sweep: the same again, but for ``--fresh``."""
     return shlex.join(["evalray", *(arg for arg in args if arg != "--fresh")])
+
+
+def last_words(report: Report, progress: SweepProgress) -> None:
+    """Of a sweep that is ended on the spot: how to go on, and the JSON object: how far it came.
+
+    Runs in a signal handler: writes past the buffers, which may be in use.
+    """
+    command = resume_command(report.args)
+    said = (
+        f"\nevalray: interrupted twice: nothing was waited for; what is done is kept\n  resume  {command}\n"
+    )
+    with suppress(OSError):
+        os.write(2, said.encode("utf-8", "backslashreplace"))
+    report.exit_code = 130
+    report.errors.append("interrupted twice: nothing was waited for; the same command continues")
+    report.fields["runs"] = [
+        {
+            "benchmark": run.benchmark,
+            "model": run.model,
+            "status": run.state if run.state in _ENDED else "partial",
+            "reason": run.message,
+            "results": None,
+            "summary": None,
+            "accuracy": run.accuracy,
+            "outcomes": dict(run.outcomes),
+        }
+        for run in progress.runs
+    ]
+    report.write()

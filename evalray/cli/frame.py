@@ -42,6 +42,8 @@ _COLUMNS = ("done/total", 14), ("smp/s", 7), ("tok/s", 7), ("acc", 7), ("err", 6
 _NUMBERS_WIDTH = sum(width for _, width in _COLUMNS)
 _BAR_WIDTH = 16
 _MIN_NAME = 20
+#: A screen lower than this has no line to spare for the legend.
+_LEGEND_HEIGHT = 12
 _WIDE = 2 + 32 + _NUMBERS_WIDTH + _BAR_WIDTH + 1
 
 
@@ -49,16 +51,26 @@ def render_frame(progress: SweepProgress, width: int, height: int, elapsed_secon
     """The lines of one frame: at most ``height`` of them, none wider than ``width`` cells."""
     runs, replicas = list(progress.runs), list(progress.replicas)
     lines = [_headline(progress, width, elapsed_seconds)]
+    legend = _legend(runs, width) if height >= _LEGEND_HEIGHT else []
     replica_lines = _replicas(replicas, width, max(1, min(6, height // 5)))
     totals = 1 if len(runs) > 1 else 0
-    room = height - len(lines) - len(replica_lines) - totals - 1
+    room = height - len(lines) - len(replica_lines) - len(legend) - totals - 1
     if runs and room >= 1:
         lines.append(_header(width))
         shown = _pick(runs, room)
-        lines += [_run_line(run, width) for run in shown]
+        lines += [_run_line(run, width, stopping=progress.stopping) for run in shown]
         if totals:
-            lines.append(_totals(runs, len(shown), width))
-    return [*lines, *replica_lines][:height]
+            lines.append(_totals(runs, len(shown), width, stopping=progress.stopping))
+    return [*lines, *replica_lines, *legend][:height]
+
+
+def _legend(runs: Sequence[RunProgress], width: int) -> list[Text]:
+    """What the signs before the runs mean: of those that are shown."""
+    states = {run.state for run in runs}
+    parts = [f"{_GLYPH[state][0]} {state}" for state in _RANK if state in states]
+    if any(run.judging for run in runs):
+        parts.append("⚖ wait for the judge")
+    return [_cut(Text("  " + "   ".join(parts), "dim"), width)] if parts else []
 
 
 def _pick(runs: Sequence[RunProgress], room: int) -> list[RunProgress]:
@@ -109,7 +121,7 @@ def _without_middle(text: str, cells: int) -> str:
     return f"{start}…{set_cell_size(text[::-1], tail).rstrip()[::-1]}"
 
 
-def _run_line(run: RunProgress, width: int) -> Text:
+def _run_line(run: RunProgress, width: int, *, stopping: bool = False) -> Text:
     glyph, style = _GLYPH[run.state]
     line = Text()
     line.append(glyph + " ", style)
@@ -130,7 +142,8 @@ def _run_line(run: RunProgress, width: int) -> Text:
     )
     line.append(f"{count(run.errors):>6}", "bold red" if run.errors else "dim")
     # Once all is generated there is no time left to tell, only what the judge has before it.
-    left = duration(run.eta_seconds) if run.state == "running" else ""
+    # Nor is what is left to be generated once the sweep stops: it is not waited for.
+    left = duration(run.eta_seconds) if run.state == "running" and not stopping else ""
     line.append(f"{f'⚖{count(run.judging)}' if run.judging else left:>8}", dim)
     return _cut(line, width)
 
@@ -140,7 +153,7 @@ def _bar(done: int, planned: int | None) -> str:
     return "━" * filled + "╌" * (_BAR_WIDTH - filled)
 
 
-def _totals(runs: Sequence[RunProgress], shown: int, width: int) -> Text:
+def _totals(runs: Sequence[RunProgress], shown: int, width: int, *, stopping: bool = False) -> Text:
     total = SweepTotals(runs)
     states = Counter(run.state for run in runs)
     hidden = f"{len(runs) - shown} more, " if shown < len(runs) else ""
@@ -154,7 +167,7 @@ def _totals(runs: Sequence[RunProgress], shown: int, width: int) -> Text:
     planned = "?" if total.planned is None else count(total.planned)
     cells = (
         f"{count(total.done) + '/' + planned:>14}{rate(total.samples_per_second):>7}"
-        f"{rate(total.tokens_per_second):>7}{'':>7}{count(total.errors):>6}{duration(total.eta_seconds):>8}"
+        f"{rate(total.tokens_per_second):>7}{'':>7}{count(total.errors):>6}{'' if stopping else duration(total.eta_seconds):>8}"
     )
     return _cut(Text(left + cells, "bold"), width)
 

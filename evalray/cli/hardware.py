@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from evalray.cli.groups import Group
 from evalray.cli.report import Report
 
-hardware_app = typer.Typer(help="The peaks that MFU and MBU are measured against.", no_args_is_help=True)
+hardware_app = typer.Typer(
+    cls=Group, help="The peaks that MFU and MBU are measured against.", no_args_is_help=True
+)
 
 
 @hardware_app.command("probe")

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from evalray.cli.groups import Group
 from evalray.cli.report import Report
 
-list_app = typer.Typer(help="What a suite can name.", invoke_without_command=True)
+list_app = typer.Typer(cls=Group, help="What a suite can name.", invoke_without_command=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 

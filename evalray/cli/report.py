@@ -11,10 +11,11 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from evalray.cli.streams import discard_stdout, flush_stdout
 from evalray.cli.text import safe_line
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Report:
     fields: dict[str, Any] = field(default_factory=dict)
     channel: int | None = None
     """Where the JSON object goes, until it was written."""
+    has_stdout: bool = True
+    """Whether stdout was open when the command started."""
 
     def error(self, message: str) -> None:
         """One problem, as one line on stderr and in the report."""
@@ -48,10 +51,25 @@ class Report:
         sys.stderr.flush()
 
     def show(self, *renderables: RenderableType) -> None:
-        """Print for a person: on stdout, or on stderr while stdout is kept for the JSON object."""
+        """Print for a person: on stdout, or on stderr while stdout is kept for the JSON object.
+
+        A reader that left is nothing to speak of; what could not be written otherwise is an error.
+        """
         console = _console()
-        for renderable in renderables:
-            console.print(renderable, soft_wrap=not console.is_terminal)
+        try:
+            for renderable in renderables:
+                console.print(renderable, soft_wrap=not console.is_terminal)
+        except (BrokenPipeError, SystemExit):  # Rich ends the program itself for a reader that left
+            discard_stdout()
+        except OSError as error:
+            discard_stdout()
+            self.lost_output(error)
+
+    def lost_output(self, error: OSError | None) -> None:
+        """What a person should have read on stdout could not be written."""
+        if error is not None and not self.wanted:  # else it was stderr
+            self.error(f"cannot write to stdout: {error.strerror or error}")
+            self.exit_code = self.exit_code or 1
 
     @property
     def width(self) -> int:
@@ -62,8 +80,18 @@ class Report:
         """Write the JSON object, if it is wanted and was not written yet."""
         channel, self.channel = self.channel, None
         if channel is not None:
-            with suppress(OSError), os.fdopen(channel, "w", encoding="ascii") as stdout:
-                stdout.write(self.to_json() + "\n")
+            try:
+                with os.fdopen(channel, "w", encoding="ascii") as stdout:
+                    stdout.write(self.to_json() + "\n")
+            except OSError as error:
+                self._lost_json(error.strerror or str(error))
+            else:
+                if not self.has_stdout:
+                    self._lost_json("stdout is closed")
+
+    def _lost_json(self, why: str) -> None:
+        self.error(f"the JSON object could not be written to stdout: {why}")
+        self.exit_code = self.exit_code or 1
 
     def to_json(self) -> str:
         payload = {**self.fields, "exit_code": self.exit_code, "errors": self.errors}
@@ -85,14 +113,13 @@ def json_channel(report: Report) -> Iterator[None]:
     if not report.wanted:
         yield
         return
-    sys.stdout.flush()
+    flush_stdout()
     report.channel = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
+        flush_stdout()
         report.write()
 
 

@@ -41,7 +41,7 @@ def rescore(
     """
     from evalray.api import rescore_path
     from evalray.cli.display import open_display
-    from evalray.cli.ending import ending, report_fields
+    from evalray.cli.ending import ending, last_words, report_fields
     from evalray.cli.logs import logs_to
     from evalray.runtime.progress import SweepProgress
 
@@ -58,6 +58,7 @@ def rescore(
             tracking_enabled=False if no_tracking else None,
             progress=progress,
             on_message=display.message,
+            on_kill=lambda: last_words(report, progress),
         )
     report.fields |= report_fields(result)
     report.errors += result.errors

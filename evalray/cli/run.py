@@ -10,9 +10,6 @@ from evalray.cli.report import Report
 
 if TYPE_CHECKING:
     from evalray.plan import Plan
-    from evalray.runtime.progress import SweepProgress
-
-_ENDED = ("complete", "failed", "skipped")
 
 
 @takes(SelectionFlags, ControlFlags, OutputFlags)
@@ -21,8 +18,8 @@ def run(report: Report, selection: SelectionFlags, control: ControlFlags, output
 
     The same command again continues a sweep that was stopped.
 
-    Exit codes: 0 done; 1 a run failed its error threshold, or nothing succeeded; 2 bad usage or
-    configuration; 3 stopped by the circuit breaker, resumable; 4 done, but cells were skipped, or the
+    Exit codes: 0 done; 1 a run failed: it could not start, nothing was scored, or too many errors; 2 bad
+    usage or configuration; 3 stopped by the circuit breaker, resumable; 4 done, but cells were skipped, or the
     budget was reached, resumable; 130 interrupted, resumable.
     """
     return carry_out(report, selection, control, output)
@@ -36,7 +33,7 @@ def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, 
 
     from evalray.api import run_plan
     from evalray.cli.display import open_display
-    from evalray.cli.ending import ending, report_fields
+    from evalray.cli.ending import ending, last_words, report_fields
     from evalray.cli.logs import logs_to
     from evalray.runtime.progress import SweepProgress
 
@@ -47,32 +44,12 @@ def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, 
             fresh=control.fresh,
             progress=progress,
             on_message=display.message,
-            on_kill=lambda: _last_words(report, progress),
+            on_kill=lambda: last_words(report, progress),
         )
     report.fields |= report_fields(result)
     report.errors += result.errors
     report.show(*ending(result, the_plan, report.args, report.width))
     return result.exit_code
-
-
-def _last_words(report: Report, progress: SweepProgress) -> None:
-    """The JSON object of a sweep that is ended on the spot: where everything is, and how far it came."""
-    report.exit_code = 130
-    report.errors.append("interrupted twice: nothing was waited for; the same command continues")
-    report.fields["runs"] = [
-        {
-            "benchmark": run.benchmark,
-            "model": run.model,
-            "status": run.state if run.state in _ENDED else "partial",
-            "reason": run.message,
-            "results": None,
-            "summary": None,
-            "accuracy": run.accuracy,
-            "outcomes": dict(run.outcomes),
-        }
-        for run in progress.runs
-    ]
-    report.write()
 
 
 @takes(SelectionFlags, OutputFlags)

@@ -5,6 +5,7 @@ All text that comes from models, servers or files passes through ``safe_line``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from evalray.cli.text import count, duration, percent, rate, safe_line
+from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
+from evalray.reports.table import run_warnings
 from evalray.types import RunSummary
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.runtime.result import RunOutcome
@@ -30,13 +33,14 @@ _STATUS_STYLE = {
 }
 #: Unparsed, truncated and errors share a column: apart they would not fit 80 cells.
 _RESULT_COLUMNS = (
-    ("accuracy 95 %", 14),
+    ("accuracy 95 %", 17),
     ("scored", 14),
     ("unp/trunc/err", 14),
-    ("tok/s", 7),
-    ("p50 s", 7),
+    ("tok/s", 6),
+    ("p50 s", 6),
     ("wall", 9),
 )
+_MAX_NAMES = 8
 _CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
 
 
@@ -49,20 +53,24 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
 
     Fits ``width`` cells from 80 on.
     """
-    names = [safe_line(run.benchmark, 100) for run in runs]
+    names = run_names(runs)
     room = max(14, width - sum(size for _, size in _RESULT_COLUMNS))
-    name_width = min(room, max(map(cell_len, names), default=0) + 2)
+    name_width = min(room, max((cell_len("".join(name)) for name in names), default=0) + 2)
     header = "".join(f"{title:>{size}}" for title, size in _RESULT_COLUMNS)
     lines = [Text(" " * name_width + header, "dim")]
     for model in dict.fromkeys(run.model for run in runs):
         heading = Text(safe_line(model, 200), "bold")
         heading.truncate(width, overflow="ellipsis")
         lines.append(heading)
-        for run, benchmark in zip(runs, names, strict=True):
+        for run, (benchmark, tag) in zip(runs, names, strict=True):
             if run.model == model:
                 name = Text(f"  {benchmark}")
-                name.truncate(name_width, overflow="ellipsis", pad=True)
+                name.truncate(name_width - cell_len(tag), overflow="ellipsis", pad=not tag)
+                name.append(tag)
+                name.pad_right(name_width - cell_len(name.plain))
                 lines.append(name + _result_cells(run))
+                if run.summary is not None and run.summary.pass_at_k:
+                    lines.append(Text(f"    {_pass_at_k(run.summary)}", "dim"))
     return lines
 
 
@@ -111,12 +119,16 @@ def _result_cells(run: RunOutcome) -> Text:
     return Text(text, "" if run.status == "complete" else style)
 
 
+def _pass_at_k(summary: RunSummary) -> str:
+    numbers = {int(k.removeprefix("pass@")): value for k, value in summary.pass_at_k.items()}
+    return "  ".join(f"pass@{k} {percent(value)}" for k, value in sorted(numbers.items()))
+
+
 def _figures(summary: RunSummary) -> Iterable[str]:
     outcomes = summary.outcomes
     accuracy = percent(summary.accuracy)
     if summary.accuracy_ci95 is not None:
-        low, high = summary.accuracy_ci95
-        accuracy += f" {100 * low:.0f}–{100 * high:.0f}"
+        accuracy += f" {bounds(*summary.accuracy_ci95)}"
     yield accuracy
     yield f"{count(summary.scored_samples)}/{count(summary.planned_samples)}"
     errors = sum(outcomes.get(name, 0) for name in ("engine_error", "judge_error", "scorer_error"))
@@ -127,18 +139,39 @@ def _figures(summary: RunSummary) -> Iterable[str]:
 
 
 def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
-    """One line per run that is not complete, saying why, and the warnings of every run."""
-    lines = []
-    for run in runs:
-        name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+    """Why runs are not complete, and the warnings of every run: each reason once, with the runs it is of."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for run, name in zip(runs, run_names(runs), strict=True):
+        full = f"{''.join(name)} · {safe_line(run.model, 200)}"
         if run.status != "complete":
-            text = f"{name}: {run.status}" + (f": {safe_line(run.reason, 1_000)}" if run.reason else "")
-            lines.append(Text(text, _STATUS_STYLE[run.status]))
-        if run.summary is not None:
-            lines += [
-                Text(f"{name}: {safe_line(warning, 1_000)}", "yellow") for warning in run.summary.warnings
-            ]
+            whose.setdefault((run.status, safe_line(run.reason, 1_000)), []).append(full)
+        for warning in run_warnings(run.summary) if run.summary is not None else ():
+            whose.setdefault(("", safe_line(warning, 1_000)), []).append(full)
+    lines = []
+    for (status, reason), names in whose.items():
+        what = ": ".join(filter(None, (status, reason)))
+        style = _STATUS_STYLE.get(status, "yellow")
+        if len(names) == 1:
+            lines.append(Text(f"{names[0]}: {what}", style))
+            continue
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        lines.append(Text(f"{len(names)} runs: {what}", style))
+        lines.append(Text(f"  {', '.join(names[:_MAX_NAMES])}{more}", "dim"))
     return lines
+
+
+def run_names(runs: Sequence[RunOutcome]) -> list[tuple[str, str]]:
+    """Each run's benchmark, and a tag (`` #1a2b``) where another run has the same benchmark and model.
+
+    The tag is the beginning of the run's fingerprint, as the names of folders and reports show it.
+    """
+    cells = Counter((run.benchmark, run.model) for run in runs)
+    names = []
+    for run in runs:
+        fingerprint = run.summary.fingerprint if run.summary is not None else ""
+        twice = cells[run.benchmark, run.model] > 1
+        names.append((safe_line(run.benchmark, 100), f" #{fingerprint[:4]}" if twice and fingerprint else ""))
+    return names
 
 
 def plan_lines(plan: Plan) -> list[Text]:
@@ -160,7 +193,7 @@ def plan_lines(plan: Plan) -> list[Text]:
         lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
         lines += _skipped_lines(plan.skipped)
     lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
-    total = f"{_number(len(plan.runs), 'run')} on {_number(len(plan.deployments), 'deployment')}"
+    total = f"{counted(len(plan.runs), 'run')} on {counted(len(plan.deployments), 'deployment')}"
     return [*lines, Text(f"\n{total}", "bold")]
 
 
@@ -171,10 +204,6 @@ def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
     asked = f"temperature {judge.temperature:g}, max_tokens {judge.max_tokens:,}"
     lines.append(Text(f"    asked for {safe_line(', '.join(asking), 300)}: {asked}"))
     return lines
-
-
-def _number(how_many: int, noun: str) -> str:
-    return f"{how_many} {noun}" if how_many == 1 else f"{how_many} {noun}s"
 
 
 def _skipped_lines(cells: Sequence[PlannedRun]) -> list[Text]:
@@ -219,6 +248,8 @@ def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, An
         "engine": deployment.engine_config.engine if deployment else config.engine_key,
         "max_samples": config.max_samples,
         "epochs": config.epochs,
+        "pass_k": config.pass_k,
+        "num_fewshot": config.num_fewshot,
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
         "seed": config.seed,
@@ -227,7 +258,7 @@ def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, An
         fields |= {
             "replicas": deployment.replicas,
             "gpus_per_replica": deployment.gpus_per_replica,
-            "in_flight": deployment.in_flight,
+            "in_flight": deployment.expected_in_flight,
         }
     return fields
 
@@ -238,15 +269,14 @@ def _cell_name(run: PlannedRun) -> str:
 
 def _deployment_lines(deployment: Deployment) -> list[Text]:
     config = deployment.engine_config
-    replicas = _number(deployment.replicas, "replica")
+    replicas = counted(deployment.replicas, "replica")
     each = (
         f"{deployment.gpus_per_replica} GPU"
         if deployment.gpus_per_replica
         else f"{deployment.cpus_per_replica:g} CPU"
     )
-    in_flight = (
-        f"{deployment.in_flight} in flight" if deployment.in_flight else "in flight as the engine has room"
-    )
+    known = deployment.expected_in_flight
+    in_flight = f"{known} in flight" if known else "in flight as the engine has room"
     lines = [
         Text(f"\n{safe_line(deployment.model, 200)}", "bold"),
         Text(f"  {safe_line(config.engine, 100)}, {replicas} × {each}, {in_flight}", "cyan"),
@@ -256,12 +286,15 @@ def _deployment_lines(deployment: Deployment) -> list[Text]:
         lines.append(Text(f"  {safe_line(source, 300)}", "dim"))
     for run in deployment.runs:
         settings = run.config
-        samples = "all samples" if settings.max_samples is None else f"{settings.max_samples:,} samples"
+        samples = "all samples" if settings.max_samples is None else counted(settings.max_samples, "sample")
         epochs = f" × {settings.epochs} epochs" if settings.epochs > 1 else ""
         sampling = (
             f"temperature {settings.temperature:g}, max_tokens {settings.max_tokens:,}, seed {settings.seed}"
         )
-        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}"))
+        more = f", {settings.num_fewshot}-shot" if settings.num_fewshot else ""
+        if settings.pass_k:
+            more += f", pass@{','.join(map(str, settings.pass_k))}"
+        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}{more}"))
         lines += [Text(f"      ! {safe_line(note, 500)}", "yellow") for note in run.notes]
     return lines
 

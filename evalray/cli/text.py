@@ -70,8 +70,29 @@ def rate(per_second: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """``0.4567`` as ``45.7%``; a dash where it was not measured."""
-    return "–" if fraction is None else f"{100 * fraction:.1f}%"
+    """``0.4567`` as ``45.7%``; a dash where it was not measured.
+
+    All and none are said of all and none only: ``0.9999`` is ``99.99%``.
+    """
+    if fraction is None:
+        return "–"
+    if 0.0 < fraction < 1.0 and not 0.0005 <= fraction < 0.9995:
+        return f"{min(max(100 * fraction, 0.01), 99.99):.2f}%"
+    return f"{100 * fraction:.1f}%"
+
+
+def bounds(low: float, high: float) -> str:
+    """An interval of fractions in percent, ``57–63``: as many decimals as it takes to tell its ends apart."""
+    for decimals in (0, 1, 2):
+        if low == high or round(100 * low, decimals) != round(100 * high, decimals):
+            break
+    return f"{_end(low, decimals)}–{_end(high, decimals)}"
+
+
+def _end(fraction: float, decimals: int) -> str:
+    if fraction in (0.0, 1.0):
+        return f"{100 * fraction:.0f}"
+    return f"{100 * fraction:.{decimals}f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from evalray.cli.groups import Group
 from evalray.cli.report import Report
 
-mlflow_app = typer.Typer(help="Fill an MLflow store from what is on disk.", no_args_is_help=True)
+mlflow_app = typer.Typer(cls=Group, help="Fill an MLflow store from what is on disk.", no_args_is_help=True)
 
 
 @mlflow_app.callback()
@@ -20,7 +21,9 @@ def mlflow() -> None:
 @mlflow_app.command(no_args_is_help=True)
 def sync(
     ctx: typer.Context,
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Sweep directory.")],
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="Sweep directory, or a run directory in it.")
+    ],
     tracking_uri: Annotated[
         str | None,
         typer.Option("--tracking-uri", metavar="URI", help="MLflow store or server (the sweep's own)."),

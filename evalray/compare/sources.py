@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evalray.errors import ConfigError, EvalRayError, Problem
-from evalray.store import RunEntry, iter_results, list_runs
+from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
+from evalray.store import RunEntry, iter_results, read_run, scan_runs
 
 _SUFFIXES = (".summary.json", ".jsonl", ".parquet")
 
@@ -53,9 +53,11 @@ def find_runs(path: Path) -> list[RunSource]:
     if not path.is_dir():
         return [_run_of_file(path)]
     if (path / "run.json").is_file():
-        name = path.absolute().name
-        return [_from_entry(e, path) for e in list_runs(path.absolute().parent) if e.name == name]
-    runs = [_from_entry(entry, entry.directory) for entry in list_runs(path)]
+        return [_from_entry(read_run(path.absolute()), path)]
+    entries, damaged = scan_runs(path)
+    if damaged:
+        raise StoreError("; ".join(damaged.values()))
+    runs = [_from_entry(entry, entry.directory) for entry in entries]
     if not runs:
         hint = "a run is a folder with run.json; `evalray import` makes one of OpenJarvis's files"
         raise _problem(path, "holds no run", hint)
@@ -69,7 +71,7 @@ def _run_of_file(path: Path) -> RunSource:
             continue
         directory = path.absolute().parent / stem
         if (directory / "run.json").is_file():
-            return next(_from_entry(e, path) for e in list_runs(directory.parent) if e.name == stem)
+            return _from_entry(read_run(directory), path)
         return _bare_file(path, stem)
     raise _problem(
         path, "not a results file", f"give a run, a sweep, or a file ending in {', '.join(_SUFFIXES)}"

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 from evalray.datasets.source import ScannedRow
 from evalray.errors import DatasetError
+from evalray.wording import counted
 
 _BOM = b"\xef\xbb\xbf"
 #: Characters; what a quote that is never closed can take up before it is given up.
@@ -229,7 +230,7 @@ class DelimitedReader:
         if not cells:
             return {}
         if len(cells) != len(self._header):
-            return f"{len(cells)} cells, the header has {len(self._header)}"
+            return f"{counted(len(cells), 'cell')}, the header has {len(self._header)}"
         return dict(zip(self._header, cells, strict=True))
 
     def scan(self) -> Iterator[ScannedRow]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE
 from evalray.datasets.base import DatasetProvider
 from evalray.datasets.files import TextFiles
 from evalray.datasets.hub import reach
@@ -22,14 +22,12 @@ from evalray.datasets.repository import AttachedRows, snapshot_folder, table_fil
 from evalray.datasets.source import RowSource
 from evalray.datasets.stream import StreamedDataset
 from evalray.datasets.tables import Table, TableLocation
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError, DatasetError, Problem
 from evalray.types import RunConfig
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _KNOWN = ", ".join((*SUFFIXES, ".parquet")) + " (text also as .gz)"
-
-#: ``data = "sample"`` takes the rows that come with a benchmark.
-SAMPLE = "sample"
 
 
 def open_dataset(
@@ -162,9 +160,14 @@ def _local(
         paths = [candidate] if candidate.is_file() else _matches(candidate)
         if paths:
             return _files(paths, name)
+        if candidate.exists():
+            raise DatasetError(
+                f"{candidate} is no regular file: write the rows to a file, data is read by seeking"
+            )
     if _looks_local(name, written):
-        looked = " and ".join(str(candidate) for candidate in candidates)
-        raise DatasetError(f"no such data: {name}; looked for {looked}")
+        looked = " and ".join(dict.fromkeys(map(str, candidates)))
+        where = "" if looked == name else f"; looked for {looked}"
+        raise DatasetError(f"no such data: {name}{where}")
     if not _HUB_NAME.fullmatch(name):
         raise DatasetError(
             f"{name!r} is neither a file, glob or folder that exists nor a hub name (owner/name)"

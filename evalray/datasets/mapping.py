@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.prompts import (
     LETTERS,
     Columns,
     PromptTemplate,
     Row,
     RowError,
+    absence,
     as_text,
     benchmark_field,
     is_missing,
@@ -125,8 +126,11 @@ class RowMapper:
             return ""
         text = self._reference.text(row)
         if not text.strip():
-            names = (" or ".join(self._columns.names_behind(c)) for c in sorted(self._reference.columns))
-            raise RowError(f"no reference: {', '.join(names)} missing or empty")
+            columns = sorted(self._reference.columns)
+            nothing = [column for column in columns if is_missing(row.get(column))]
+            if nothing:
+                raise RowError(absence(row, nothing[0], *self._columns.names_behind(nothing[0])))
+            raise RowError(f"no reference: nothing comes of {', '.join(map(repr, columns))}")
         if not order:
             return text
         text = text.strip()

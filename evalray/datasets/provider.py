@@ -14,14 +14,17 @@ from itertools import islice
 
 import numpy as np
 
-from evalray.benchmarks import Benchmark
 from evalray.datasets.base import BadRow, DatasetProvider
 from evalray.datasets.mapping import RowMapper
 from evalray.datasets.order import Repeats, UInt32s, UInt64s, find_repeats, hash64, seeded_order
 from evalray.datasets.source import RowSource
+from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
+from evalray.wording import counted
+
+_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
 
 #: How many bad rows are kept with their reasons; the rest is counted.
 MAX_BAD_ROWS = 20
@@ -77,7 +80,7 @@ class IndexedDataset(DatasetProvider):
         if repeated:
             first = self._mapper.record_id(self._row(int(self._repeats.rows[0])))
             self._warnings.append(
-                f"{repeated} rows repeat an earlier record id and are told apart by #2, #3, ...; first: {first!r}"
+                f"{counted(repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...; first: {first!r}"
             )
         final = self._number_repeats(hashes) if repeated and (numbered or wanted is not None) else hashes
         if wanted is not None:

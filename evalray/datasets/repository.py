@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evalray.benchmarks import Attachments, Benchmark
 from evalray.datasets.hub import HubDataset, snapshot
 from evalray.datasets.mapping import ATTACHMENT_PATH
 from evalray.datasets.source import RowSource, ScannedRow
+from evalray.definition import Attachments, Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import as_text, is_missing
 

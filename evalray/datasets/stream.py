@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from evalray.benchmarks import Benchmark
 from evalray.datasets.base import BadRow, DatasetProvider
 from evalray.datasets.hub import from_hub
 from evalray.datasets.mapping import RowMapper
 from evalray.datasets.provider import BadRows, left_out, no_good_rows
 from evalray.datasets.tables import TableLocation, explain, import_library
+from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
+from evalray.wording import counted
+
+_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
 
 #: Rows held to shuffle among.
 WINDOW = 10_000
@@ -166,7 +169,5 @@ class StreamedDataset(DatasetProvider):
         if self._bad.filtered:
             found.append(left_out(self._bad.filtered))
         if self._repeated:
-            found.append(
-                f"{self._repeated} rows repeat an earlier record id and are told apart by #2, #3, ..."
-            )
+            found.append(f"{counted(self._repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...")
         return found

@@ -42,6 +42,8 @@ class Chunk:
     """``time.monotonic()`` of its arrival, where the engine noted it before handing it on."""
     whole: bool = False
     """The reply came in one piece: it says nothing of the time to the first token."""
+    refused: bool = False
+    """The text is the model's refusal: the reply ends as ``content_filter``, whatever the server calls it."""
     request_params: dict[str, Any] | None = None
     """Parameters as they were sent, by the server's names; ``not_sent`` lists what the model does not take."""
 
@@ -109,6 +111,11 @@ class Engine(ABC):
         self.config = config
         self.reasons: bool = config.engine_args.get("reasoning") is True
         """Whether the model writes reasoning: told by ``engine_args.reasoning``, or learnt from a reply."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Keys that the engine sends: blanked in every text of a reply, should the server echo them."""
+        return ()
 
     @abstractmethod
     async def start(self) -> EngineInfo:

@@ -86,6 +86,9 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
                 if content:
                     chunk.text = _text(content)
                     useful = True
+                elif refusal := delta.get("refusal"):
+                    chunk.text = _text(refusal)
+                    chunk.refused = useful = True
                 reasoning = delta.get("reasoning_content") or delta.get("reasoning")
                 if reasoning:
                     chunk.reasoning = _text(reasoning)
@@ -119,11 +122,13 @@ def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
             raise _not_the_protocol(reply)
         choice = choices[0]
         message = choice.get("message") or {}
+        content, refusal = message.get("content"), message.get("refusal")
         chunk = Chunk(
-            text=_text(message.get("content") or ""),
+            text=_text(content or refusal or ""),
             reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
             finish_reason=_finish_reason(choice.get("finish_reason")),
             whole=True,
+            refused=bool(refusal and not content),
         )
         if usage := reply.get("usage"):
             _add_usage(chunk, usage)
@@ -132,6 +137,11 @@ def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(reply) from error
     return chunk
+
+
+def has_choice(event: Any) -> bool:
+    """Whether a streamed object is a piece of a reply, rather than counts or a sign of life."""
+    return isinstance(event, dict) and bool(event.get("choices"))
 
 
 def _finish_reason(value: Any) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import os
 import re
 import time
 from typing import Any
@@ -25,6 +26,7 @@ _CONTEXT = re.compile(
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|content management policy", re.IGNORECASE)
 _OUT_OF_QUOTA = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
 _OVERLOADED = re.compile(r"overloaded|server is busy|too many requests", re.IGNORECASE)
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 #: Statuses that pass by themselves: conflict and timeout of the server, too many requests, overload, 5xx.
@@ -85,11 +87,26 @@ def error_from_body(
     )
 
 
+def connection_text(error: BaseException, secret: str | None = None) -> str:
+    """What a client's error says, of a connection that was not made in plain words: whereto, and why not."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        cause = error.os_error
+        number = cause.errno
+        if number is None and (found := _ERRNO.search(str(cause))):
+            number = int(found[1])
+        # A resolver's numbers are negative and its own.
+        why = os.strerror(number) if number is not None and number > 0 else cause.strerror or str(cause)
+        return one_line(f"no connection to {error.host}:{error.port}: {why}", secret)
+    return one_line(str(error) or type(error).__name__, secret)
+
+
 def error_from_client(error: BaseException, secret: str | None = None) -> RequestError | None:
     """What aiohttp raised for one request, classified; ``None`` where it is nothing of the network's."""
     import aiohttp
 
-    detail = one_line(str(error) or type(error).__name__, secret)
+    detail = connection_text(error, secret)
     if isinstance(error, aiohttp.ClientPayloadError):
         return RequestError("bad_response", f"the reply was cut short: {detail}", retryable=True)
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.InvalidURL)):

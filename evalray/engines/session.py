@@ -25,6 +25,7 @@ from typing import Any
 from evalray.engines.base import Chunk, Engine, EngineConfig, Usage
 from evalray.engines.concurrency import Slot
 from evalray.engines.failures import one_line
+from evalray.engines.masking import KeyMask, key_mask
 from evalray.engines.reasoning import apply_stops, join_reasoning, split_reasoning
 from evalray.engines.timing import GapRecorder
 from evalray.errors import EngineDied, RequestError
@@ -32,6 +33,9 @@ from evalray.types import Generation, GenerationRequest, Timeline
 
 #: Characters of one reply beyond which it is refused, so that a server cannot fill the memory.
 MAX_REPLY_CHARS = 64 << 20
+
+#: Characters of a finish reason, a word by the protocol, that are kept of what a server sends.
+MAX_REASON_CHARS = 64
 
 #: How long an engine may take to let go of a request that is given up.
 _RELEASE_SECONDS = 5.0
@@ -83,6 +87,7 @@ class _Attempt:
         "gaps",
         "last_at",
         "reasoning",
+        "refused",
         "request_params",
         "sent",
         "sent_at",
@@ -103,6 +108,7 @@ class _Attempt:
         self.timings: dict[str, float] | None = None
         self.cost_usd: float | None = None
         self.whole = False
+        self.refused = False
         self.request_params: dict[str, Any] | None = None
         self.first_at: float | None = None
         self.last_at: float | None = None
@@ -126,7 +132,9 @@ class _Attempt:
             if self.chars > MAX_REPLY_CHARS:
                 raise RequestError("bad_response", f"a reply of over {MAX_REPLY_CHARS >> 20} M characters")
         if chunk.finish_reason is not None:
-            self.finish_reason = chunk.finish_reason
+            self.finish_reason = one_line(chunk.finish_reason)[:MAX_REASON_CHARS]
+        if chunk.refused:
+            self.refused = True
         if chunk.usage is not None:
             self.usage = chunk.usage
         if chunk.timings is not None:
@@ -186,17 +194,18 @@ async def run_request(
             await slot.regain()
 
     answer, cut = apply_stops(reply.answer, request.sampling.stop)
+    finish_reason = "content_filter" if attempt.refused else "stop" if cut else attempt.finish_reason
     usage = attempt.usage
-    return Generation(
+    generation = Generation(
         raw_text=reply.raw_text,
         model_answer=answer,
         reasoning=reply.reasoning,
-        finish_reason="stop" if cut else attempt.finish_reason,
+        finish_reason=finish_reason,
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
         cached_tokens=usage.cached_tokens if usage else None,
         reasoning_tokens=usage.reasoning_tokens if usage else None,
-        timeline=_timeline(attempt, queued, queued_at),
+        timeline=_timeline(attempt, queued, queued_at, failed=error is not None),
         engine_id=engine_id,
         node_id=node_id,
         cost_usd=attempt.cost_usd,
@@ -205,6 +214,21 @@ async def run_request(
         error_kind=None if error is None else error.kind,
         request_params=attempt.request_params,
     )
+    if engine.secrets:
+        _blank_keys(generation, key_mask(engine.secrets))
+    return generation
+
+
+def _blank_keys(generation: Generation, mask: KeyMask) -> None:
+    generation.raw_text = mask(generation.raw_text)
+    generation.model_answer = mask(generation.model_answer)
+    for name in ("reasoning", "finish_reason", "error"):
+        text = getattr(generation, name)
+        if text is not None:
+            setattr(generation, name, mask(text))
+    server = generation.timeline.server
+    if server is not None:
+        generation.timeline.server = {mask(name): value for name, value in server.items()}
 
 
 async def _try(engine: Engine, request: GenerationRequest, attempt: _Attempt) -> RequestError | None:
@@ -282,15 +306,17 @@ def _stopped_in_reasoning(sent: GenerationRequest, attempt: _Attempt, reply: _Re
     )
 
 
-def _timeline(attempt: _Attempt, queued: float, queued_at: float) -> Timeline:
-    ended = time.monotonic()
-    last = ended if attempt.last_at is None else attempt.last_at
+def _timeline(attempt: _Attempt, queued: float, queued_at: float, *, failed: bool) -> Timeline:
+    """A reply took until its last piece; an attempt that failed, until it failed."""
+    now = time.monotonic()
+    last = now if attempt.last_at is None else attempt.last_at
+    ended = now if failed else last
     timeline = Timeline(
         queued_at=queued_at,
         sent_at=attempt.sent_at,
-        completed_at=attempt.sent_at + (last - attempt.sent),
+        completed_at=attempt.sent_at + (ended - attempt.sent),
         queue_seconds=attempt.sent - queued,
-        latency_seconds=last - attempt.sent,
+        latency_seconds=ended - attempt.sent,
         server=attempt.timings,
     )
     if attempt.whole or attempt.first_at is None:

@@ -15,6 +15,10 @@ from typing import Any
 
 from evalray.errors import ConfigError, Problem, StoreError
 from evalray.importing.rows import RowError, RowIdentity, identify
+from evalray.wording import counted
+
+_REPEATS = "row repeats a record id of an earlier row and was"
+_REPEAT = "rows repeat a record id of an earlier row and were"
 
 _SUMMARY = ".summary.json"
 _NAMED = 5
@@ -64,7 +68,7 @@ class FileScan:
             more = ", ..." if self.bad_rows > len(self.bad_lines) else ""
             found.append(f"{self.bad_rows} bad rows were left out: {'; '.join(self.bad_lines)}{more}")
         if self.duplicates:
-            found.append(f"{self.duplicates} rows repeat a record id of an earlier row and were left out")
+            found.append(f"{counted(self.duplicates, _REPEATS, _REPEAT)} left out")
         return found
 
 

@@ -7,13 +7,13 @@ warning and hides nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from evalray.errors import EvalRayError
 from evalray.reports.escape import plain
-from evalray.store import iter_results, list_runs, read_summary, read_sweep
+from evalray.store import iter_results, read_summary, read_sweep, scan_runs
 from evalray.types import Outcome, RunSummary
 
 #: The outcomes a reader wants examples of, in the order in which they are shown.
@@ -48,6 +48,13 @@ class ReportedRun:
     name: str
     summary: RunSummary
     excerpts: tuple[Excerpt, ...] = ()
+    tag: str = ""
+    """``#1a2b``, the beginning of its fingerprint, where another run has the same benchmark and model."""
+
+    @property
+    def label(self) -> str:
+        """The model, with the tag where there is one."""
+        return f"{self.summary.model} {self.tag}".rstrip()
 
 
 @dataclass(slots=True)
@@ -94,7 +101,10 @@ class SweepReport:
 def collect(sweep_dir: Path, *, with_excerpts: bool = True) -> SweepReport:
     """Read ``sweep_dir``.  Raises :class:`~evalray.errors.StoreError` if it is no sweep directory."""
     report = SweepReport(sweep_dir, sweep=read_sweep(sweep_dir))
-    for run in list_runs(sweep_dir):
+    configs: dict[str, dict[str, Any]] = {}
+    runs, damaged = scan_runs(sweep_dir)
+    report.warnings += [f"{name} is left out: {problem}" for name, problem in damaged.items()]
+    for run in runs:
         if not run.summary_path.exists():
             report.unfinished.append(run.name)
             continue
@@ -110,7 +120,30 @@ def collect(sweep_dir: Path, *, with_excerpts: bool = True) -> SweepReport:
             except (EvalRayError, OSError, ValueError, TypeError, KeyError) as error:
                 report.warnings.append(f"{run.results_path.name} cannot be read: {error}")
         report.runs.append(ReportedRun(run.name, summary, excerpts))
+        configs[run.name] = asdict(run.config)
+    _tell_apart(report, configs)
     return report
+
+
+def _tell_apart(report: SweepReport, configs: dict[str, dict[str, Any]]) -> None:
+    """Tag the runs that share benchmark and model, and say in what their settings differ."""
+    cells: dict[tuple[str, str], list[ReportedRun]] = {}
+    for run in report.runs:
+        cells.setdefault((run.summary.benchmark, run.summary.model), []).append(run)
+    for (benchmark, model), runs in cells.items():
+        if len(runs) == 1:
+            continue
+        tagged = [replace(run, tag=f"#{run.summary.fingerprint[:4] or run.name}") for run in runs]
+        names = {run.name: run for run in tagged}
+        report.runs = [names.get(run.name, run) for run in report.runs]
+        settings = [configs[run.name] for run in runs]
+        differing = [key for key in settings[0] if any(s[key] != settings[0][key] for s in settings)]
+        told = "; ".join(
+            f"{run.tag} {', '.join(f'{key} {_cut(configs[run.name][key])[:60]}' for key in differing)}"
+            for run in tagged
+        )
+        which = f": {told}" if differing else " in their data, prompt or engine settings"
+        report.warnings.append(f"{model} on {benchmark} has {len(runs)} runs, which differ{which}")
 
 
 def read_excerpts(results: Path, outcomes: dict[str, int]) -> tuple[Excerpt, ...]:

@@ -13,15 +13,23 @@ def is_measured(value: float | None) -> bool:
 
 
 def percent(value: float | None) -> str:
-    """A fraction in [0, 1] as a percentage with one decimal."""
-    return f"{value * 100:.1f} %" if value is not None and math.isfinite(value) else DASH
+    """A fraction in [0, 1] as a percentage with one decimal; 0 and 100 are none and all, never rounded to."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if 0.0 < value < 1.0 and not 0.0005 <= value < 0.9995:
+        return f"{min(max(value * 100, 0.01), 99.99):.2f} %"
+    return f"{value * 100:.1f} %"
 
 
 def interval(bounds: tuple[float, float] | None) -> str:
-    """The bounds of an interval of fractions, in percent."""
+    """The bounds of an interval of fractions in percent, with the decimals it takes to tell them apart."""
     if bounds is None or not all(map(math.isfinite, bounds)):
         return DASH
-    return f"{bounds[0] * 100:.1f}–{bounds[1] * 100:.1f}"
+    for decimals in (1, 2, 3):
+        low, high = (f"{bound * 100:.{decimals}f}" for bound in bounds)
+        if low != high or bounds[0] == bounds[1]:
+            break
+    return f"{low}–{high}"
 
 
 def count(value: float | None) -> str:

@@ -53,6 +53,7 @@ def _run(run: ReportedRun) -> dict[str, Any]:
     subjects = table.subjects(run.summary) if table.has_subjects(run.summary) else None
     return {
         "summary": run.summary,
+        "label": run.label,
         "accuracy": table.accuracy_text(run.summary),
         "scored": table.scored_text(run.summary),
         "bar": _bar(run.summary),

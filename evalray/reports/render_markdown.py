@@ -43,7 +43,7 @@ def _benchmark(benchmark: str, runs: list[ReportedRun]) -> str:
     for run in runs:
         if table.has_subjects(run.summary):
             subjects = table.subjects(run.summary)
-            parts.append(f"### Subjects: {markdown(run.summary.model, 200)}\n\n{render_table(subjects)}")
+            parts.append(f"### Subjects: {markdown(run.label, 200)}\n\n{render_table(subjects)}")
             if hidden := len(run.summary.per_subject) - len(subjects.rows):
                 parts.append(f"{hidden} more subjects are in the run's summary file.")
     return "\n\n".join(parts)

@@ -18,9 +18,13 @@ from evalray.reports.format import (
     share,
 )
 from evalray.types import MetricStats, Outcome, RunSummary
+from evalray.wording import counted
 
 #: Subjects shown for one run; a report says how many it leaves out.
 MAX_SUBJECTS = 100
+#: How the warning of one malformed row begins.
+BAD_ROW = "bad row left out"
+_MAX_NAMES = 8
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,7 +56,10 @@ def matrix(report: SweepReport) -> Table:
         for benchmark in report.benchmarks:
             runs = report.cell(model, benchmark)
             cells.append(
-                "; ".join(f"{accuracy_text(r.summary)} n={scored_text(r.summary)}" for r in runs) or DASH
+                "; ".join(
+                    f"{r.tag} {accuracy_text(r.summary)} n={scored_text(r.summary)}".lstrip() for r in runs
+                )
+                or DASH
             )
         rows.append((model, *cells))
     return Table(("model", *report.benchmarks), tuple(rows))
@@ -75,7 +82,7 @@ def leaderboard(runs: list[ReportedRun]) -> Table:
         s = run.summary
         rows.append(
             (
-                s.model,
+                run.label,
                 percent(s.accuracy),
                 interval(s.accuracy_ci95),
                 scored_text(s),
@@ -90,9 +97,7 @@ def leaderboard(runs: list[ReportedRun]) -> Table:
 
 def outcomes(runs: list[ReportedRun]) -> Table:
     """One row a run, one column for every outcome there is."""
-    rows = tuple(
-        (run.summary.model, *(count(run.summary.outcomes.get(o, 0)) for o in Outcome)) for run in runs
-    )
+    rows = tuple((run.label, *(count(run.summary.outcomes.get(o, 0)) for o in Outcome)) for run in runs)
     return Table(("model", *(str(o) for o in Outcome)), rows)
 
 
@@ -118,7 +123,7 @@ def performance(runs: list[ReportedRun]) -> Table:
         s = run.summary
         rows.append(
             (
-                s.model,
+                run.label,
                 *_p50_p90(s.latency_stats),
                 *_p50_p90(s.ttft_stats),
                 count(s.total_input_tokens),
@@ -182,18 +187,30 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
 
 
 def warnings(report: SweepReport) -> list[str]:
-    """Every warning of the sweep and its runs, each with the run it is about."""
+    """Every warning of the sweep and its runs, each once, with the runs it is about."""
     lines = list(report.warnings)
     lines += [f"{name}: no summary yet; the run is unfinished" for name in report.unfinished]
+    whose: dict[str, list[str]] = {}
     for run in report.runs:
         s = run.summary
-        where = f"{s.model} on {s.benchmark}"
-        lines += [f"{where}: {text}" for text in s.warnings]
+        of_run = run_warnings(s)
         if s.status in ("partial", "failed"):
-            lines.append(f"{where}: {s.status}; {scored_text(s)} samples scored")
-        if s.bad_rows:
-            lines.append(f"{where}: {count(s.bad_rows)} malformed data rows were left out")
+            of_run.append(f"{s.status}; {scored_text(s)} samples scored")
+        for text in dict.fromkeys(of_run):
+            whose.setdefault(text, []).append(f"{run.label} on {s.benchmark}")
+    for text, names in whose.items():
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        lines.append(f"{', '.join(names[:_MAX_NAMES])}{more}: {text}")
     return list(dict.fromkeys(lines))
+
+
+def run_warnings(summary: RunSummary) -> list[str]:
+    """The warnings of one run; malformed rows are counted where not each of them is named."""
+    lines = list(summary.warnings)
+    if summary.bad_rows > sum(text.startswith(BAD_ROW) for text in lines):
+        rows = counted(summary.bad_rows, "malformed data row was", "malformed data rows were")
+        lines.append(f"{rows} left out in all")
+    return lines
 
 
 def _p50_p90(stats: MetricStats | None) -> tuple[str, str]:

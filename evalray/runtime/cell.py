@@ -27,7 +27,7 @@ from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
-from evalray.store import RunStore, SweepStore, finalize_run, run_fingerprint
+from evalray.store import RunStore, SweepStore, finalize_run, run_fingerprint, why_failed
 from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunConfig, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
@@ -60,6 +60,9 @@ class Cell:
         self.finishing = False
         self.error = ""
         """Why its data ended early, if it did."""
+        self._why_failed = ""
+        self._first: str | None = None
+        """The request whose prompt and answer are shown."""
         self._engine = engine
         self._number = number
         self._provider: DatasetProvider | None = None
@@ -189,7 +192,9 @@ class Cell:
             self.store.begin_stretch()
             self.progress.state = "running"
             self.progress.first_request_at = time.monotonic()
-            self.progress.first_prompt = items[0].request.messages[-1]["content"]
+            if self.progress.first_answer is None:
+                self._first = items[0].request.request_id
+                self.progress.first_prompt = items[0].request.messages[-1]["content"]
         self.in_flight += len(items)
         return items
 
@@ -281,8 +286,12 @@ class Cell:
             return False
         if generation.error is not None:
             progress.outcomes[Outcome.ENGINE_ERROR] += 1
+            if self._first == item.request.request_id:
+                self._first = None
             return False
-        if progress.first_answer is None:
+        if progress.first_answer is None and self._first in (None, item.request.request_id):
+            # The prompt first: who sees the answer sees the prompt that it is to.
+            progress.first_prompt = item.request.messages[-1]["content"]
             progress.first_answer = generation.raw_text
         if not generation.cached:
             progress.output_tokens += generation.completion_tokens or 0
@@ -350,6 +359,8 @@ class Cell:
             store.write_skipped(self._skipped(reason))
         summary = store.finalize()
         store.close()
+        if summary.status == "failed":
+            self._why_failed = why_failed(summary, self.config.max_error_rate, store.results_path)
         return summary
 
     def finalize_again(self) -> None:
@@ -395,9 +406,7 @@ class Cell:
         """End with a summary; its own status unless another is given."""
         own = _STATES.get(summary.status, "partial")
         if own == "failed" and not reason:
-            reason = "; ".join(
-                filter(None, (_why_failed(summary, self.config.max_error_rate), self.judging.problem))
-            )
+            reason = "; ".join(filter(None, (self._why_failed, self.judging.problem)))
         self.end(status or own, reason, summary)
 
     def metrics(self) -> dict[str, float | int | None]:
@@ -425,11 +434,3 @@ def _digest(provider: DatasetProvider, config: RunConfig) -> str:
         line = json.dumps([record.record_id, record.problem, record.reference])
         digest.update(line.encode("ascii") + b"\n")
     return digest.hexdigest()
-
-
-def _why_failed(summary: RunSummary, max_error_rate: float) -> str:
-    if not summary.planned_samples:
-        return "there was nothing to do"
-    if not summary.scored_samples:
-        return f"none of {summary.total_samples} samples could be scored"
-    return f"{summary.errors} of {summary.total_samples} samples failed, more than {max_error_rate:.0%}"

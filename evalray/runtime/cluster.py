@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -22,13 +23,21 @@ from pathlib import Path
 from typing import Any
 
 from evalray.errors import PlacementError
-from evalray.runtime.placement import Nodes
+from evalray.runtime.placement import Nodes, alive
 
 _log = logging.getLogger("evalray.ray")
 
 _STORE_BYTES = 128 << 20
 _SMALLEST_STORE_BYTES = 80 << 20
 _PROBE_SECONDS = 5.0
+#: A local Ray that does not come up is started once more.
+_START_ATTEMPTS = 2
+_WATCH_SECONDS = 3.0
+
+NODE_LOST = (
+    "Ray on this machine is gone (its raylet was killed or crashed; was memory short?); "
+    "the same command starts it anew and continues"
+)
 
 #: Read by Ray's processes when they start.  Users' own settings win.
 _QUIET = {
@@ -50,6 +59,7 @@ class RayCluster:
         self.address = address
         self._ours = False
         self._ended = threading.Event()
+        self._settled = threading.Event()
         self._thread: threading.Thread | None = None
 
     async def connect(self, deadline_seconds: float) -> None:
@@ -58,6 +68,8 @@ class RayCluster:
         connected: asyncio.Future[None] = loop.create_future()
 
         def settle(error: BaseException | None) -> None:
+            self._settled.set()
+
             def set_it() -> None:
                 if connected.done():
                     return
@@ -79,11 +91,15 @@ class RayCluster:
                 f"{what} took more than {deadline_seconds:g} s; is the machine busy?"
             ) from None
 
-    async def close(self, deadline_seconds: float = 20.0) -> None:
+    async def close(
+        self, deadline_seconds: float = 20.0, *, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         """Shut a local Ray down, or leave the cluster.  Safe to call twice."""
         self._ended.set()
         thread = self._thread
         if thread is not None and thread.is_alive():
+            if not self._settled.is_set():  # Ray's start cannot be cut short without leaving processes behind
+                say("waiting for Ray to start up so that it can be shut down")
             await asyncio.to_thread(thread.join, deadline_seconds)
 
     @staticmethod
@@ -93,6 +109,20 @@ class RayCluster:
 
         found: Nodes = ray.nodes()
         return found
+
+    async def watch(self) -> str:
+        """Return once the Ray that was started here has no living node, and what to say then.
+
+        It cannot heal, as nothing starts its one node again.  Of a cluster that was joined, where nodes may
+        come back, it never returns.
+        """
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if not self._ours or self.address is not None:
+                continue
+            with contextlib.suppress(Exception):  # not up yet, or asked too late: the next look tells
+                if not alive(await asyncio.to_thread(self.nodes)):
+                    return NODE_LOST
 
     @property
     def elastic(self) -> bool:
@@ -130,18 +160,26 @@ class RayCluster:
         import ray
 
         _quieten()
+        _set_apart()
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         self._ours = True
         if self.address is not None:
             ray.init(address=self.address, **common)
             return
-        ray.init(
-            address="local",  # never what a stale /tmp/ray/ray_current_cluster or RAY_ADDRESS names
-            num_cpus=os.cpu_count() or 1,
-            include_dashboard=False,
-            **_object_store(),
-            **common,
-        )
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                ray.init(
+                    address="local",  # never what a stale /tmp/ray/ray_current_cluster or RAY_ADDRESS names
+                    num_cpus=os.cpu_count() or 1,
+                    include_dashboard=False,
+                    **_object_store(),
+                    **common,
+                )
+                return
+            except RuntimeError:  # Ray gives its own processes little time; a busy machine may need more
+                if attempt == _START_ATTEMPTS or self._ended.is_set():
+                    raise
+                ray.shutdown()
 
     def _explain(self, error: BaseException) -> str:
         lines = str(error).strip().splitlines() or [""]
@@ -198,6 +236,16 @@ def _quieten() -> None:
 
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = to_log
+
+
+def _set_apart() -> None:
+    """Ray's processes get a process group of their own: ``timeout`` and a terminal signal our whole group,
+    and would take the engines from under the requests that an orderly stop waits for."""
+    from ray._private import services
+
+    # Elsewhere the group is also what Ray's own reaper cleans up by.
+    if sys.platform == "linux" and hasattr(services, "ConsolePopen"):
+        services.ConsolePopen = functools.partial(services.ConsolePopen, process_group=0)
 
 
 def _probe(address: str) -> None:

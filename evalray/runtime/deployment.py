@@ -121,7 +121,6 @@ class DeploymentRun:
             except (EngineStartError, PlacementError, EngineDied) as error:
                 await self._let_scoring_end(rescoring)
                 status, reason = "failed", f"{self.deployment.model}: {error}"
-                self._around.say(reason)
             finally:
                 for task in rescoring:
                     task.cancel()
@@ -139,15 +138,12 @@ class DeploymentRun:
         for cell in self.cells:
             if self._stopped:
                 return
-            name = f"{cell.config.benchmark} on {cell.config.model}"
             try:
                 await asyncio.to_thread(cell.prepare, self._around.store)
             except DatasetError as error:
                 cell.end("skipped" if error.gated else "failed", str(error))
-                self._around.say(f"{name}: {error}")
             except (ConfigError, StoreError) as error:
                 cell.end("failed", str(error))
-                self._around.say(f"{name}: {error}")
             else:
                 cell.progress.state = "waiting"
 

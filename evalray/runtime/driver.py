@@ -128,11 +128,13 @@ class _Sweep:
         self.policy = policy
         self.tracker = tracker
         self.say = on_message or (lambda line: None)
+        store.on_damaged = self.say
         self.interrupted = False
         self.errors: list[str] = []
         self.budget = Budget(plan.max_cost_usd, plan.max_tokens_total, self._budget_reached)
         self.on_kill: Callable[[], None] = lambda: None
         self._cluster = RayCluster(plan.address)
+        self._take_signals_back: Callable[[], None] = lambda: None
         self._connecting: asyncio.Task[Admission] | None = None
         self._scorers = scorers
         self._judges = judges
@@ -187,7 +189,7 @@ class _Sweep:
         def stop_soon() -> None:
             loop.call_soon_threadsafe(self._stop)
 
-        with stop_signals(stop_soon, self._kill):
+        with stop_signals(stop_soon, self._kill) as self._take_signals_back:
             try:
                 if self.budget.reached:
                     self._budget_reached(self.budget.reached)
@@ -201,7 +203,7 @@ class _Sweep:
                 if self._connecting is not None:
                     self._connecting.cancel()
                     await asyncio.gather(self._connecting, return_exceptions=True)
-                await self._cluster.close()
+                await self._cluster.close(say=self.say)
         return self._result()
 
     async def _run_deployments(self) -> None:
@@ -214,12 +216,13 @@ class _Sweep:
         self.progress.phase = "starting Ray and loading data"
         # One more than run at once: the next has its data ready when its turn comes.
         window = asyncio.Semaphore(self.policy.parallel_deployments + 1)
-        tracking = asyncio.create_task(self._track())
+        beside = [asyncio.create_task(self._track()), asyncio.create_task(self._watch_cluster())]
         tasks = [asyncio.create_task(self._run_one(run, window)) for run in self._runs]
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            tracking.cancel()
+            for task in beside:
+                task.cancel()
         for result in results:
             if isinstance(result, StoreError):
                 if str(result) not in self.errors:
@@ -244,7 +247,10 @@ class _Sweep:
         return self._connecting
 
     async def _open_cluster(self) -> Admission:
-        await self._cluster.connect(self.policy.connect_seconds)
+        try:
+            await self._cluster.connect(self.policy.connect_seconds)
+        finally:
+            self._take_signals_back()
         nodes = await asyncio.to_thread(self._cluster.nodes)
         return Admission(nodes, self.policy.parallel_deployments)
 
@@ -273,6 +279,18 @@ class _Sweep:
         )
         for run in self._runs:
             run.stop(INTERRUPTED)
+        self._judges.stop()
+
+    async def _watch_cluster(self) -> None:
+        """Without a node nothing can go on: every deployment ends as after its breaker, to be continued."""
+        reason = await self._cluster.watch()
+        self.say(f"stopping: {reason}")
+        self.progress.stopping = True
+        self.errors.append(reason)
+        for run in self._runs:
+            if any(cell.outcome is None for cell in run.cells):
+                run.tripped = True
+                run.stop(reason)
         self._judges.stop()
 
     def _kill(self) -> None:

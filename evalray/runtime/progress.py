@@ -38,11 +38,17 @@ class RunProgress:
     last_result_at: float | None = None
     first_prompt: str | None = None
     first_answer: str | None = None
+    """Of the same record as ``first_prompt``, which changes where that record failed."""
     message: str = ""
 
     @property
     def done(self) -> int:
-        return sum(self.outcomes.values())
+        """Samples that were tried to their end; what was skipped was not."""
+        return sum(self.outcomes.values()) - self.skipped
+
+    @property
+    def skipped(self) -> int:
+        return self.outcomes["skipped"]
 
     @property
     def correct(self) -> int:

@@ -41,3 +41,5 @@ class SweepResult:
     exit_code: int
     runs: list[RunOutcome] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    untracked: str = ""
+    """Why MLflow lacks what is in ``directory``; empty where it has it, or was not asked to."""

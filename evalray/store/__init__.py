@@ -1,11 +1,12 @@
 """The run directory: journals, resume, finalize, reading back."""
 
+from evalray.store.failures import why_failed
 from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
 from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
-from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_sweep
+from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs
 
 __all__ = [
     "RunEntry",
@@ -16,8 +17,11 @@ __all__ = [
     "iter_generations",
     "iter_results",
     "list_runs",
+    "read_run",
     "read_summary",
     "read_sweep",
     "run_fingerprint",
     "run_name",
+    "scan_runs",
+    "why_failed",
 ]

@@ -54,6 +54,10 @@ class _Stretch:
     start: float
     last_seen: float
     seconds: float | None = None
+    planned: bool = False
+    """Worked on samples that are in the plan."""
+    others: bool = False
+    """Worked on samples that are not: a smaller selection leaves out what an earlier one did."""
 
 
 @dataclass(slots=True)
@@ -81,11 +85,13 @@ class Activity:
                 activity._stretches[-1].last_seen = at
         return activity
 
-    def saw(self, at: float) -> None:
-        """A line was journaled at this Unix time."""
+    def saw(self, at: float, planned: bool) -> None:
+        """A line was journaled at this Unix time, of a sample that is or is not in the plan."""
         number = bisect_right(self._starts, at) - 1
         if number >= 0:
             stretch = self._stretches[number]
+            stretch.planned |= planned
+            stretch.others |= not planned
             if stretch.seconds is None and at > stretch.last_seen:
                 stretch.last_seen = at
 
@@ -98,8 +104,17 @@ class Activity:
         return self._stretches[-1].last_seen if self._stretches else None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether samples of the plan were worked on together with others, so that their time is not known."""
+        return any(s.planned and s.others for s in self._stretches)
+
+    @property
     def seconds(self) -> float | None:
-        """Sum over the stretches; ``None`` where none was recorded."""
-        if not self._stretches:
+        """Sum over the stretches, without those that worked on nothing of the plan.
+
+        ``None`` where no other was recorded, or one is shared.
+        """
+        own = [s for s in self._stretches if s.planned or not s.others]
+        if not own or self.is_shared:
             return None
-        return sum(s.last_seen - s.start if s.seconds is None else s.seconds for s in self._stretches)
+        return sum(s.last_seen - s.start if s.seconds is None else s.seconds for s in own)

@@ -49,9 +49,10 @@ class RunIndex:
         num_records: int,
         epochs: int,
         scorer: str,
-        on_time: Callable[[float], None] | None = None,
+        on_time: Callable[[float, bool], None] | None = None,
     ) -> RunIndex:
-        """Index both journals in one streaming pass each; ``on_time`` sees when each line was written.
+        """Index both journals in one streaming pass each; ``on_time`` sees when each line was written, and
+        whether its sample is in the plan.
 
         Raises :class:`StoreError` for an unreadable file or one of a later version.
         """
@@ -61,9 +62,10 @@ class RunIndex:
             head = read_generation_head(line, generations)
             if head is None:
                 continue
+            planned = index.covers(head.position, head.epoch)
             if on_time is not None:
-                on_time(head.at)
-            if index.covers(head.position, head.epoch):
+                on_time(head.at, planned)
+            if planned:
                 index.add_generation(head.position, head.epoch, head.ok, head.answer, offset)
         index._note(damage)
         damage = Damage(scores)
@@ -71,9 +73,10 @@ class RunIndex:
             score = read_score_head(line, scores)
             if score is None:
                 continue
+            planned = index.covers(score.position, score.epoch)
             if on_time is not None:
-                on_time(score.at)
-            if score.scorer == scorer and index.covers(score.position, score.epoch):
+                on_time(score.at, planned)
+            if score.scorer == scorer and planned:
                 index.add_score(score.position, score.epoch, score.outcome, score.answer, offset)
         index._note(damage)
         return index

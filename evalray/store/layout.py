@@ -92,7 +92,8 @@ class RunManifest:
     def read(cls, path: Path) -> RunManifest:
         """Raises :class:`StoreError` where the file is missing, damaged or of a later version."""
         value = read_json(path)
-        if value.get("format", 0) > RUN_FORMAT:
+        version = value.get("format", 0)
+        if isinstance(version, int) and version > RUN_FORMAT:
             raise StoreError(f"{path}: written by a later version of evalray; upgrade evalray")
         known = {f.name for f in fields(RunConfig)}
         try:

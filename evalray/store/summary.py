@@ -154,6 +154,8 @@ def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings:
     summary.scorer_rates = _scorer_rates(rows, manifest.info.get("summary_rates") or {})
     if manifest.info.get("judge"):
         _set_judge_figures(summary, rows)
+    if activity.is_shared:
+        warnings = [*warnings, "wall time and throughput are not known: more samples were run with these"]
     summary.warnings = [*warnings, *_warnings(summary)]
     summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
     summary.status = _status(summary, config.max_error_rate)

@@ -7,6 +7,7 @@ Nothing here deletes results: a fresh sweep moves the old one aside.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ class SweepStore:
         self.directory = directory
         self.resumed = resumed
         """Whether an earlier process worked here."""
+        self.on_damaged: Callable[[str], None] = lambda message: None
+        """Told of a run that cannot be read and may be the one that is begun anew beside it."""
         self._lock = lock
         self._open_runs: dict[str, RunStore] = {}
 
@@ -93,11 +96,19 @@ class SweepStore:
         """Where the run is, or the shortest name that no other run has."""
         names = [name, *(f"{name}-{fingerprint[:digits]}" for digits in (8, 16, len(fingerprint)))]
         candidates = [self.directory / candidate for candidate in names]
+        damaged = []
         for candidate in candidates:
-            if _fingerprint_in(candidate) == fingerprint:
-                return candidate
+            try:
+                if RunFiles(candidate).manifest.exists() and read_run(candidate).fingerprint == fingerprint:
+                    return candidate
+            except StoreError as error:
+                damaged.append(str(error))
         for candidate in candidates:
             if _is_free(candidate):
+                for problem in damaged:
+                    self.on_damaged(
+                        f"{problem}: its samples are not found again, {candidate.name} begins from the start"
+                    )
                 return candidate
         raise StoreError(f"{self.directory / name}: taken by another run; use another --sweep-id")
 
@@ -151,16 +162,6 @@ def _move_aside(directory: Path) -> None:
         lock.release()
 
 
-def _fingerprint_in(directory: Path) -> str | None:
-    manifest = RunFiles(directory).manifest
-    if not manifest.exists():
-        return None
-    try:
-        return str(read_json(manifest).get("fingerprint"))
-    except StoreError:
-        return None
-
-
 def _is_free(directory: Path) -> bool:
     files = RunFiles(directory)
     if any(path.exists() for path in (files.results, files.parquet, files.summary)):
@@ -193,13 +194,39 @@ class RunEntry:
     def config(self) -> RunConfig:
         return self.manifest.config
 
+    @property
+    def fingerprint(self) -> str:
+        return self.manifest.fingerprint
+
+
+def read_run(directory: Path) -> RunEntry:
+    """The run in ``directory``.  Raises :class:`StoreError` where its ``run.json`` is missing or damaged."""
+    return RunEntry(directory.name, directory, RunManifest.read(RunFiles(directory).manifest))
+
 
 def list_runs(sweep_directory: Path) -> list[RunEntry]:
-    """The runs of a sweep by name.  Raises :class:`StoreError` for a missing or damaged directory."""
+    """The runs of a sweep by name, without those that cannot be read: see :func:`scan_runs`.
+
+    Raises :class:`StoreError` for a directory that is missing.
+    """
+    return scan_runs(sweep_directory)[0]
+
+
+def scan_runs(sweep_directory: Path) -> tuple[list[RunEntry], dict[str, str]]:
+    """The runs of a sweep by name, and what is wrong with those whose ``run.json`` cannot be read.
+
+    Raises :class:`StoreError` for a directory that is missing.
+    """
     sweep_directory = Path(sweep_directory)
     with store_errors(sweep_directory):
         found = sorted(p for p in sweep_directory.iterdir() if (p / "run.json").is_file())
-    return [RunEntry(p.name, p, RunManifest.read(p / "run.json")) for p in found]
+    entries, damaged = [], {}
+    for directory in found:
+        try:
+            entries.append(read_run(directory))
+        except StoreError as error:
+            damaged[directory.name] = str(error)
+    return entries, damaged
 
 
 def read_sweep(sweep_directory: Path) -> dict[str, Any]:

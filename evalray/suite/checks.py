@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.errors import Problem
 from evalray.settings import BUILT_IN
 from evalray.suite import openjarvis

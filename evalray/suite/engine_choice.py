@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evalray.engines.model_path import packaged_models
 from evalray.suite import openjarvis
 from evalray.suite.models import ModelEntry
 from evalray.suite.registry import Registry, is_own
@@ -39,12 +40,16 @@ _PACKAGE = "package:"
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The engine of one model.  ``unsupported`` says why it cannot run; ``notes`` are shown."""
+    """The engine of one model.  ``unsupported`` says why it cannot run; ``notes`` are shown.
+
+    ``missing`` is the key of ``[[models]]`` whose value would make it run, where there is one.
+    """
 
     name: str
     unsupported: str = ""
     notes: tuple[str, ...] = ()
     path: str | None = None
+    missing: str = ""
 
 
 def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> EngineChoice:
@@ -53,33 +58,32 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
     An entry that needs something it does not give is ``unsupported``, with what to add.
     """
     notes: list[str] = []
-    names_a_file = _names_a_file(entry.name)
+    file = _file_named(entry)
     if entry.engine is not None:
         name = registry.engine_name(entry.engine) or entry.engine
     else:
-        name = _default_engine(entry)
+        name = _default_engine(entry, file)
     if name == CLOUD:
         vendor, problem = cloud_vendor(entry.name, entry.provider)
         if vendor is None:
-            return EngineChoice(CLOUD, problem)
+            return EngineChoice(CLOUD, problem, missing="provider")
         notes.append(f"{CLOUD}: {vendor}, by {'provider' if entry.provider else 'the model name'}")
         name = vendor
     elif entry.engine is None:
         notes.append(f"no engine given: {name} is the default here")
-    is_server = entry.base_url is not None and entry.path is None and not names_a_file
+    is_server = entry.base_url is not None and entry.path is None and file is None
     if is_server and name in openjarvis.OPENAI_SERVERS:
         notes.append(f"{name} at {entry.base_url} is reached as {OPENAI_COMPATIBLE}")
         name = OPENAI_COMPATIBLE
     if is_launched(name, entry.engine_args) and not entry.num_gpus:
         notes.append(f"{name} is launched without a GPU: set num_gpus to give its server some")
-    path = entry.path or (entry.name if names_a_file and name == LLAMACPP else None)
-    return EngineChoice(
-        name, _why_unsupported(name, entry, path, registry), tuple(notes), located(path, folder)
-    )
+    path = entry.path or (file if name == LLAMACPP else None)
+    reason, missing = _why_unsupported(name, entry, path, registry)
+    return EngineChoice(name, reason, tuple(notes), located(path, folder), missing)
 
 
-def _default_engine(entry: ModelEntry) -> str:
-    if entry.path is not None or _names_a_file(entry.name):
+def _default_engine(entry: ModelEntry, file: str | None) -> str:
+    if entry.path is not None or file is not None:
         return LLAMACPP
     if entry.base_url is not None:
         return OPENAI_COMPATIBLE
@@ -105,23 +109,27 @@ def cloud_vendor(model: str, provider: str | None = None) -> tuple[str | None, s
     )
 
 
-def _names_a_file(name: str) -> bool:
-    return name.startswith(_PACKAGE) or name.lower().endswith(".gguf")
+def _file_named(entry: ModelEntry) -> str | None:
+    """The GGUF file that a model's name is: a path, or the name of one that an installed package carries."""
+    if entry.name.startswith(_PACKAGE) or entry.name.lower().endswith(".gguf"):
+        return entry.name
+    return packaged_models().get(entry.name) if entry.base_url is None and entry.path is None else None
 
 
-def _why_unsupported(name: str, entry: ModelEntry, path: str | None, registry: Registry) -> str:
+def _why_unsupported(name: str, entry: ModelEntry, path: str | None, registry: Registry) -> tuple[str, str]:
+    """Why the engine cannot run, empty where it can, and the key whose value is all that it lacks."""
     if is_own(name):
-        return _why_not_importable(name)
+        return _why_not_importable(name), ""
     if name not in registry.engines:
         reason = f"engine {name!r} is not available in this version"
         if name in openjarvis.OPENAI_SERVERS or name == "llama-server":
-            reason += " (with base_url its server is reached as openai-compatible)"
-        return reason
+            return f"{reason} (with base_url its server is reached as openai-compatible)", "base_url"
+        return reason, ""
     if name == LLAMACPP and path is None:
-        return "llamacpp needs path (a GGUF file), or base_url of a running llama-server"
+        return "llamacpp needs path (a GGUF file), or base_url of a running llama-server", "path"
     if name == OPENAI_COMPATIBLE and entry.base_url is None:
-        return "openai-compatible needs base_url, such as http://127.0.0.1:8000/v1"
-    return ""
+        return "openai-compatible needs base_url, such as http://127.0.0.1:8000/v1", "base_url"
+    return "", ""
 
 
 def _why_not_importable(name: str) -> str:

@@ -8,12 +8,14 @@ gives a setting wins.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evalray.benchmarks import Benchmark
+from evalray.benchmarks import SAMPLE
+from evalray.definition import Benchmark
+from evalray.engines.model_path import packaged_models
 from evalray.errors import ConfigError, Problem
 from evalray.settings import BUILT_IN, RunDefaults, SamplingSettings, settings_given
 from evalray.suite import openjarvis
@@ -23,6 +25,7 @@ from evalray.suite.models import BenchmarkEntry, ModelEntry, Suite
 from evalray.suite.names import slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides
 from evalray.suite.registry import Registry
+from evalray.suite.repeats import repeated_cells
 from evalray.types import RunConfig
 from evalray.validation import nearest_hint
 
@@ -37,6 +40,12 @@ _FLAGS = (
 )  # fmt: skip
 
 _MODEL_FIGURES = ("param_count_b", "active_params_b", "gpu_peak_tflops", "gpu_peak_bandwidth_gb_s")
+#: How the command line gives what an engine lacks, by the key of ``[[models]]``.
+_HINTS = {
+    "path": "-m FILE.gguf or -m {packaged}; --base-url for a server",
+    "base_url": "--base-url http://127.0.0.1:8000/v1",
+    "provider": "-e openai or -e anthropic",
+}
 _LOCAL_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz")
 
 
@@ -113,19 +122,32 @@ def expand(suite: Suite, overrides: Overrides | None = None, registry: Registry 
     for index, written in models:
         entry = written.model_copy(update=context.overrides.given("engine", "base_url"))
         engine = choose_engine(entry, context.registry, suite.folder)
-        if engine.name == OPENAI_COMPATIBLE and entry.base_url is None:
-            context.problems.append(
-                Problem(
-                    str(suite.source or COMMAND_LINE),
-                    f"models[{index}].base_url",
-                    f"missing: {entry.name} on openai-compatible needs its server's address",
-                    "base_url = 'http://127.0.0.1:8000/v1', or --base-url",
-                )
-            )
+        context.problems.extend(_missing_values(index, entry, engine, context))
         cells += [_cell(index, entry, engine, benchmark, context) for _, benchmark in benchmarks]
+    context.problems.extend(repeated_cells(cells, str(suite.source or COMMAND_LINE)))
     if context.problems:
         raise ConfigError(context.problems)
     return cells
+
+
+def _missing_values(
+    index: int, entry: ModelEntry, engine: EngineChoice, context: _Context
+) -> Iterator[Problem]:
+    """What a model does not give although its engine cannot be without it.
+
+    A suite's file may be OpenJarvis's, where ``llamacpp`` or ``sglang`` is a server that it finds by
+    itself: such a cell is unsupported here, and no mistake.  An engine that was asked of us is one.
+    """
+    asked_of_us = context.suite.source is None or context.overrides.engine is not None
+    if engine.name == OPENAI_COMPATIBLE and entry.base_url is None:
+        message = f"missing: {entry.name} on openai-compatible needs its server's address"
+        hint = "base_url = 'http://127.0.0.1:8000/v1', or --base-url"
+        yield Problem(str(context.suite.source or COMMAND_LINE), f"models[{index}].base_url", message, hint)
+    elif engine.missing and asked_of_us:
+        hint = _HINTS[engine.missing].format(
+            packaged=next(iter(packaged_models()), "package:PACKAGE/FILE.gguf")
+        )
+        yield Problem(COMMAND_LINE, "--engine", f"{entry.name}: {engine.unsupported}", hint)
 
 
 def _selected(
@@ -266,10 +288,11 @@ def _data(overrides: Overrides, entry: BenchmarkEntry, folder: Path, benchmark: 
 
     A path from a flag is relative to the working directory, one from a suite to the suite's file;
     the benchmark's folder comes next, so that ``data = "sample.jsonl"`` is the sample it carries.
+    ``sample`` is a word and never a folder of that name, which is written ``./sample``.
     """
     data = overrides.data or entry.data
-    if data is None:
-        return None
+    if data is None or data == SAMPLE:
+        return data
     first = Path.cwd() if overrides.data else folder
     found = locate(data, (first, benchmark.folder, Path.cwd()), path_or_glob_exists)
     return str(found) if path_or_glob_exists(found) or looks_local(data) else data

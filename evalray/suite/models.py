@@ -13,12 +13,14 @@ from evalray.settings import (
     Arguments,
     Count,
     EnvironmentName,
+    Few,
     HttpAddress,
     Name,
     NonNegative,
     RunDefaults,
     SamplingSettings,
     Seconds,
+    Seed,
     TrackingAddress,
 )
 
@@ -40,16 +42,16 @@ class EngineSettings(BaseModel):
     path: str | None = None
     base_url: HttpAddress | None = None
     api_key_env: EnvironmentName | None = None
-    replicas: Count = 1
+    replicas: Few = 1
     max_concurrency: Count | None = None
     adaptive_concurrency: bool = True
-    tensor_parallel_size: Count | None = None
+    tensor_parallel_size: Few | None = None
     engine_args: Arguments = Field(default_factory=dict)
     timeout_seconds: Seconds = 600.0
     start_timeout_seconds: Seconds = 600.0
-    max_retries: Annotated[int, Field(ge=0)] = 5
+    max_retries: Annotated[int, Field(ge=0, le=10_000)] = 5
     stream: bool | None = None
-    num_gpus: Annotated[int, Field(ge=0)] | None = None
+    num_gpus: Annotated[int, Field(ge=0, le=10_000)] | None = None
 
 
 class Judge(EngineSettings):
@@ -66,14 +68,14 @@ class RunSection(BaseModel):
     model_config = STRICT
     max_workers: Count | None = None
     output_dir: str = "results/"
-    seed: int = 42
+    seed: Seed = 42
     telemetry: bool = True
     gpu_metrics: bool = False
-    warmup_samples: Annotated[int, Field(ge=0)] = 0
+    warmup_samples: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.1
     breaker_errors: Count = 20
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    max_tokens_total: Count | None = None
+    max_tokens_total: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     cache: bool | Name = False
 
 

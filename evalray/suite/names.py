@@ -8,6 +8,9 @@ import re
 #: Leaves room for a benchmark's name and a suffix within a file system's 255 bytes.
 _MOST_BYTES = 120
 
+#: What else lies beside the sweeps: MLflow's store with its artifacts, and the response cache.
+_TAKEN = ("mlflow.db", "mlartifacts", ".cache", "mlflow.db-journal", "mlflow.db-shm", "mlflow.db-wal")
+
 _UNSAFE = re.compile(r"[^\w.+=@,-]+")
 
 
@@ -31,4 +34,6 @@ def folder_name_problem(name: str) -> str | None:
         return "must have printable characters"
     if any(character in name for character in "/\\") or name.strip(". ") == "":
         return "must be a plain name, not a path"
+    if name.strip().lower() in _TAKEN or slug(name).lower() in _TAKEN:
+        return "is taken: the tracking store and the cache lie beside the results"
     return None

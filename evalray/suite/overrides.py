@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from evalray.errors import ConfigError, Problem
-from evalray.settings import STRICT, Count, HttpAddress, Name, NonNegative
+from evalray.settings import STRICT, Count, HttpAddress, Name, NonNegative, Seed, TrackingFlag
 from evalray.suite import openjarvis
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.registry import Registry
@@ -110,7 +110,7 @@ class _Values(BaseModel):
     tools: list[str] | None = None
     max_samples: Count | None = None
     max_workers: Count | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     split: Name | None = None
     temperature: NonNegative | None = None
     max_tokens: Count | None = None
@@ -123,10 +123,10 @@ class _Values(BaseModel):
     output: Name | None = None
     sweep_id: str | None = None
     address: Name | None = None
-    tracking_uri: Name | None = None
+    tracking_uri: TrackingFlag | None = None
     tracking_enabled: bool | None = None
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    max_tokens_total: Count | None = None
+    max_tokens_total: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     telemetry: bool | None = None
     gpu_metrics: bool | None = None
 

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from evalray.errors import TrackingError
 from evalray.tracking.limits import MAX_TAG_VALUE, batches, fit, legal_keys, split_metrics, storable
 from evalray.tracking.redact import redact_text
-from evalray.tracking.uri import artifact_root, mask_uri
+from evalray.tracking.uri import artifact_root, mask_uri, store_problem
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -55,8 +56,38 @@ def tracking_errors(uri: str) -> Iterator[None]:
     except (TrackingError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except Exception as error:
-        said = redact_text(" ".join(str(error).split()))[:300]
+        if unreachable := _unreachable(error):
+            raise TrackingError(f"MLflow at {mask_uri(uri)} cannot be reached: {unreachable}") from error
+        text = redact_text(" ".join(str(error).split()))
+        said = textwrap.shorten(text, 300, placeholder=" …") if " " in text[:250] else text[:300]
         raise TrackingError(f"MLflow at {mask_uri(uri)}: {type(error).__name__}: {said}") from error
+
+
+#: What a transport's exceptions say where there was no server to talk to, and what it means.
+_NO_SERVER = (
+    ("Connection refused", "nothing listens there"),
+    ("Name or service not known", "its name is unknown"),
+    ("Temporary failure in name resolution", "its name is unknown"),
+    ("nodename nor servname", "its name is unknown"),
+    ("timed out", "it did not answer in time"),
+    ("No route to host", "there is no route to it"),
+    ("Network is unreachable", "there is no network"),
+)
+_NO_SERVER_ERRORS = {"ConnectionError", "ConnectTimeout", "ReadTimeout", "ConnectionRefusedError"}
+
+
+def _unreachable(error: BaseException) -> str:
+    """Why no server answered; empty where one did.  MLflow wraps what its transport raises."""
+    cause: BaseException | None = error
+    for _ in range(8):
+        if cause is None:
+            break
+        if type(cause).__name__ in _NO_SERVER_ERRORS:
+            return next((what for sign, what in _NO_SERVER if sign in str(error)), "the connection failed")
+        cause = cause.__cause__ or cause.__context__
+    if "HTTPConnectionPool" in str(error) or "HTTPSConnectionPool" in str(error):
+        return next((what for sign, what in _NO_SERVER if sign in str(error)), "the connection failed")
+    return ""
 
 
 class Store:
@@ -65,6 +96,8 @@ class Store:
     def __init__(self, uri: str) -> None:
         """Imports MLflow and connects.  Raises :class:`~evalray.errors.TrackingError`."""
         self.uri = uri
+        if (problem := store_problem(uri)) is not None:
+            raise TrackingError(f"MLflow at {mask_uri(uri)}: {problem}")
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         try:

@@ -11,10 +11,14 @@ import contextlib
 import hashlib
 import json
 import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evalray.errors import TrackingError
 from evalray.reports import ReportedRun, SweepReport, collect
 from evalray.store import RunEntry, list_runs
 from evalray.tracking import payload
@@ -26,6 +30,9 @@ from evalray.tracking.uri import mask_uri, resolve_tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
+
+#: How long a store may take to open: a new database makes its tables first.
+OPEN_SECONDS = 120.0
 
 _STATUS = {"complete": "FINISHED", "failed": "FAILED", "partial": "KILLED"}
 _REPORTS = ("report.md", "report.html", "report.csv")
@@ -78,8 +85,30 @@ def sync_sweep(sweep_dir: Path, *, uri: str | None = None, experiment: str | Non
     report = collect(sweep_dir, with_excerpts=False)
     suite_uri = report.sweep.get("tracking_uri") or _tracking_of(report.sweep).get("uri")
     address = resolve_tracking_uri(sweep_dir.absolute().parent, flag=uri, suite=suite_uri)
-    handle = open_sweep(Store(address), sweep_dir, report.sweep, experiment)
+    handle = _opened_in_time(address, lambda: open_sweep(Store(address), sweep_dir, report.sweep, experiment))
     return sync_open(handle, report)
+
+
+def _opened_in_time(address: str, opening: Callable[[], SweepHandle]) -> SweepHandle:
+    """The open sweep.  A database is tried again and again by MLflow: past the deadline it is given up."""
+    found: Future[SweepHandle] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(opening())
+        except BaseException as error:  # noqa: BLE001 -- raised again where it is waited for
+            found.set_exception(error)
+
+    threading.Thread(target=work, name="evalray-mlflow", daemon=True).start()
+    try:
+        return found.result(OPEN_SECONDS)
+    except TimeoutError:
+        if found.done():
+            raise
+        raise TrackingError(
+            f"MLflow at {mask_uri(address)} did not open within {OPEN_SECONDS:g} s: check the address, "
+            "and that no other process holds its database"
+        ) from None
 
 
 def open_sweep(

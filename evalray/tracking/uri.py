@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from evalray.settings import scheme_problem
+
 _DATABASE = "mlflow.db"
 _ARTIFACTS = "mlartifacts"
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@(?=[^\s])")
@@ -43,6 +45,14 @@ def resolve_tracking_uri(
 def sqlite_path(uri: str) -> Path | None:
     """The file of an ``sqlite:///`` URI, ``None`` for any other."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def store_problem(uri: str) -> str | None:
+    """Why the address cannot be opened whatever is tried, or ``None``: MLflow itself would try for minutes."""
+    path = sqlite_path(uri)
+    if path is not None and path.is_dir():
+        return f"{path} is a directory, not a database; move it away or name another with --tracking-uri"
+    return scheme_problem(uri)
 
 
 def artifact_root(uri: str) -> Path | None:

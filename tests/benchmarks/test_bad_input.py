@@ -17,22 +17,26 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 #: Benchmark, a column it cannot do without, and what the message calls it.
 NEEDED = [
     ("supergpqa", "question", "column 'question' is missing"),
-    ("supergpqa", "options", "column 'options' with the options is missing"),
-    ("supergpqa", "answer_letter", "no reference: answer_letter missing"),
+    ("supergpqa", "options", "column 'options' is missing"),
+    ("supergpqa", "answer_letter", "column 'answer_letter' is missing"),
     ("mmlu-pro", "question", "column 'question' is missing"),
-    ("mmlu-pro", "options", "column 'options' with the options is missing"),
+    ("mmlu-pro", "options", "column 'options' is missing"),
     ("gpqa", "Question", "column 'Question' or 'question' is missing"),
     ("gpqa", "Correct Answer", "column 'Correct Answer' or 'correct_answer' is missing"),
     ("gpqa", "Incorrect Answer 2", "column 'Incorrect Answer 2' or 'incorrect_answer_2' is missing"),
     ("math500", "problem", "column 'problem' or 'question' is missing"),
     ("simpleqa", "problem", "column 'problem' or 'question' is missing"),
-    ("simpleqa", "answer", "no reference: answer missing"),
+    ("simpleqa", "answer", "column 'answer' is missing"),
     ("hle", "question", "column 'question' is missing"),
-    ("hle", "answer", "no reference: answer missing"),
+    ("hle", "answer", "column 'answer' is missing"),
     ("natural-reasoning", "question", "column 'question' or 'problem' is missing"),
-    ("natural-reasoning", "reference_answer", "no reference: reference_answer or answer or solution missing"),
+    (
+        "natural-reasoning",
+        "reference_answer",
+        "column 'reference_answer' or 'answer' or 'solution' is missing",
+    ),
     ("frames", "Prompt", "column 'Prompt' or 'prompt' or 'question' is missing"),
-    ("frames", "Answer", "no reference: Answer or answer or gold_answer missing"),
+    ("frames", "Answer", "column 'Answer' or 'answer' or 'gold_answer' is missing"),
     ("wildchat", "conversation", "column 'conversation' is missing"),
     ("wildchat", "language", "column 'language' is missing"),
     ("gaia", "Question", "column 'Question' or 'question' is missing"),
@@ -144,7 +148,10 @@ def test_an_empty_stream_says_so(load: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("column", "told"),
-    [("question", "column 'question' or 'problem' is missing"), ("reference_answer", "no reference")],
+    [
+        ("question", "column 'question' or 'problem' is missing"),
+        ("reference_answer", "column 'reference_answer' or 'answer' or 'solution' is missing"),
+    ],
 )
 def test_a_stream_without_its_column_fails_on_loading(
     column: str, told: str, load: Any, sample: Any, tmp_path: Path

@@ -265,3 +265,10 @@ def test_numbers_that_json_lacks_become_null(capfd: pytest.CaptureFixture[str]) 
     value = json.loads(capfd.readouterr().out)
     assert value["accuracy"] is None
     assert value["runs"] == [{"x": None}]
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["list", "engines"], ["mlflow", "sync"]])
+def test_a_flag_without_a_value_shows_none_in_its_help(evalray: Call, command: list[str]) -> None:
+    shown = evalray(*command, "--help").stdout
+    assert "--help" in shown
+    assert "bool" not in shown.lower()

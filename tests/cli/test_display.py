@@ -80,6 +80,33 @@ def test_the_first_prompt_and_answer_are_logged_inert_and_cut(capsys: pytest.Cap
     assert len(text) < 2_000
 
 
+def test_the_answer_shown_is_to_the_prompt_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The record whose prompt was shown failed: another's prompt comes with the answer."""
+    progress = _progress()
+    display = PlainDisplay(progress, Console(stderr=True))
+    progress.runs[0].first_prompt = "How many days?"
+    display._look_once()
+    progress.runs[0].first_prompt, progress.runs[0].first_answer = "Hot or cold?", "Cold"
+    display._look_once()
+    text = capsys.readouterr().err
+    assert text.index("How many days?") < text.index("Hot or cold?") < text.index("Cold")
+
+
+def test_runs_that_end_alike_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [RunProgress(f"b{i}", "m", "failed", message="hub unreachable") for i in range(9)]
+    PlainDisplay(SweepProgress("s", "", runs), Console(stderr=True)).look()
+    text = capsys.readouterr().err
+    assert text.count("hub unreachable") == 1
+    assert "b0 · m; b1 · m; b2 · m and 6 more: failed" in text
+
+
+def test_what_was_skipped_or_failed_is_not_counted_as_scored() -> None:
+    run = RunProgress("gsm8k", "m", "failed", planned=34)
+    run.outcomes.update(engine_error=20, skipped=14)
+    assert run.done == 20
+    assert "failed, 0/34 samples scored, 14 skipped" in display_module.run_line(run)
+
+
 def test_markup_in_a_message_is_printed_as_it_is_in_the_live_view() -> None:
     stream = _Terminal()
     console = Console(file=stream, force_terminal=True, width=80, height=24, markup=False)

@@ -8,6 +8,7 @@ import pytest
 
 from evalray import doctor
 from evalray.doctor import Check, examine
+from evalray.engines import ENGINES
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +90,53 @@ def test_gpus_are_listed_and_a_broken_driver_is_named(
     [gpu] = [check for check in examine(tmp_path) if check.name.startswith("GPU")]
     assert gpu.status == status
     assert detail in gpu.detail
+
+
+def test_every_engine_has_a_check(tmp_path: Path) -> None:
+    named = {check.name for check in examine(tmp_path) if check.group == "engines"}
+    assert set(ENGINES) <= named
+
+
+def test_a_vendor_without_its_key_is_a_note_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: "2.0")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    checks = _named(tmp_path)
+    assert (checks["openai"].status, checks["openai"].advice) == ("note", "export OPENAI_API_KEY=…")
+    assert checks["anthropic"].status == "ok"
+    assert "secret" not in checks["anthropic"].detail
+
+
+@pytest.mark.parametrize(
+    ("installed", "listens", "status", "advice"),
+    [
+        (True, True, "ok", ""),
+        (True, False, "note", "ollama serve"),
+        (False, False, "note", "install Ollama"),
+        (False, True, "ok", ""),
+    ],
+)
+def test_a_local_server_is_told_from_a_program_that_is_not_started(
+    installed: bool,
+    listens: bool,
+    status: str,
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not listens:
+            server.close()
+        [row] = [row for row in doctor._SERVERS if row[0] == "ollama"]
+        monkeypatch.setattr(doctor, "_SERVERS", ((*row[:2], (port,), *row[3:]),))
+        if installed:
+            program = tmp_path / "ollama"
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        check = _named(tmp_path)["ollama"]
+    assert check.status == status
+    assert advice in check.advice

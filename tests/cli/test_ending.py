@@ -8,8 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from evalray.cli.ending import ending, report_fields, resume_command
+from evalray.cli.ending import ending, last_words, report_fields, resume_command
+from evalray.cli.report import Report
 from evalray.plan import Plan
+from evalray.runtime.progress import RunProgress, SweepProgress
 from evalray.runtime.result import RunOutcome, SweepResult
 from evalray.types import MetricStats, RunSummary
 
@@ -59,6 +61,22 @@ def test_the_score_stands_beside_what_it_is_made_of_at_80_columns() -> None:
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
+def test_pass_at_k_stands_below_its_run_in_order_of_k() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.pass_at_k = {"pass@10": 0.75, "pass@1": 0.5}
+    assert "    pass@1 50.0%  pass@10 75.0%\n" in _shown(_result(0, run))
+
+
+def test_a_perfect_score_keeps_an_interval_of_some_width() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.accuracy, run.summary.accuracy_ci95 = 1.0, (0.9979, 1.0)
+    text = _shown(_result(0, run))
+    assert "100.0% 99.8–100 " in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
 def test_a_run_that_did_not_happen_is_in_the_table_with_its_reason() -> None:
     run = RunOutcome(
         "gaia", "qwen3:8b", "unsupported", reason="benchmark gaia [bold]is not here[/bold]\x1b[2J"
@@ -72,6 +90,95 @@ def test_a_run_that_did_not_happen_is_in_the_table_with_its_reason() -> None:
 @pytest.mark.parametrize("code", [3, 130])
 def test_a_stopped_sweep_says_how_to_go_on(code: int) -> None:
     assert "resume  evalray run -c 'my suite.toml'\n" in _shown(_result(code, _complete()))
+
+
+def _failed(benchmark: str, reason: str, summary: RunSummary | None = None) -> RunOutcome:
+    return RunOutcome(benchmark, "m", "failed", reason=reason, summary=summary)
+
+
+def test_what_many_runs_share_is_said_once() -> None:
+    result = _result(1, *(_failed(f"b{i}", "the hub cannot be reached") for i in range(12)))
+    result.errors = [f"{run.benchmark} on m: {run.reason}" for run in result.runs]
+    text = _shown(result, width=200)
+    assert text.count("the hub cannot be reached") == 1
+    assert "12 runs: failed: the hub cannot be reached" in text
+    assert "b0 · m, b1 · m" in text
+    assert "and 4 more" in text
+
+
+def test_an_error_that_is_no_runs_reason_is_said() -> None:
+    result = _result(1, _complete())
+    result.errors = ["disk full"]
+    assert "disk full" in _shown(result)
+
+
+def test_the_same_warning_of_several_runs_is_said_once() -> None:
+    runs = [_complete("a"), _complete("b")]
+    for run in runs:
+        assert run.summary is not None
+        run.summary.warnings = ["row 7 was left out"]
+    text = _shown(_result(0, *runs), width=120)
+    assert text.count("row 7 was left out") == 1
+    assert "supergpqa · a, supergpqa · b" in text
+
+
+def test_malformed_rows_that_are_not_named_are_counted() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.bad_rows = 12
+    run.summary.warnings = [f"bad row left out: x.jsonl:{n}: no answer" for n in range(5)]
+    assert "12 malformed data rows were left out in all" in _shown(_result(0, run), width=120)
+
+
+@pytest.mark.parametrize(
+    ("scored", "closing"),
+    [
+        (None, "1 of 1 run failed: 1 could not start"),
+        (0, "1 of 1 run failed: 1 without one scored sample"),
+        (5, "1 of 1 run failed: 1 with too many errors"),
+    ],
+)
+def test_the_closing_word_says_how_runs_failed(scored: int | None, closing: str) -> None:
+    summary = None
+    if scored is not None:
+        summary = _summary()
+        summary.scored_samples = scored
+    text = _shown(_result(1, _failed("b", "why", summary)), width=120)
+    assert closing in text
+    assert "resume" not in text
+    assert "again   evalray run -c 'my suite.toml'" in text
+
+
+def test_a_store_that_lacks_the_sweep_is_not_offered() -> None:
+    result = _result(0, _complete())
+    assert "evalray ui" in _shown(result, width=200)
+    result.untracked = "MLflow at http://h:1 cannot be reached; `evalray mlflow sync x` refills it"
+    text = _shown(result, width=200)
+    assert "evalray ui" not in text
+    assert "mlflow  MLflow at http://h:1 cannot be reached; `evalray mlflow sync x` refills it" in text
+
+
+def test_two_runs_of_one_cell_are_told_apart_by_their_fingerprints() -> None:
+    runs = [_complete(), _complete()]
+    for run, fingerprint in zip(runs, ("1a2b3c", "9f8e7d"), strict=True):
+        assert run.summary is not None
+        run.summary.fingerprint = fingerprint
+        run.summary.warnings = [f"of {fingerprint}"]
+    text = _shown(_result(0, *runs))
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert text.count(" #1a2b") == 2
+    assert "supergpqa #9f8e · qwen3:8b: of 9f8e7d" in text
+
+
+def test_the_last_words_say_what_is_kept_and_how_to_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    report = Report(args=["run", "-c", "my suite.toml", "--fresh"])
+    progress = SweepProgress("s", "", [RunProgress("gsm8k", "m", "running")])
+    last_words(report, progress)
+    said = capfd.readouterr().err
+    assert "what is done is kept\n" in said
+    assert "resume  evalray run -c 'my suite.toml'\n" in said
+    assert report.exit_code == 130
+    assert [run["status"] for run in report.fields["runs"]] == ["partial"]
 
 
 def test_the_command_to_resume_would_not_start_anew() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from evalray.cli.display import sweep_line
 from evalray.cli.frame import render_frame
 from evalray.runtime.progress import ReplicaProgress, RunProgress, SweepProgress
 
@@ -64,6 +65,21 @@ def test_both_ends_of_a_long_model_name_can_be_read() -> None:
     text = _text(SweepProgress("s", "", [_running(model="Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8-with-suffix")]))
     assert "Qwen/" in text
     assert "suffix" in text
+
+
+def test_the_signs_that_are_shown_are_explained() -> None:
+    runs = [_running(), RunProgress("b", "m", "waiting"), RunProgress("c", "m", "finalizing", planned=4)]
+    legend = _text(SweepProgress("s", "", runs)).splitlines()[-1]
+    assert legend == "  ▶ running   ▷ finalizing   · waiting"
+    assert "▷ finalizing" not in _text(SweepProgress("s", "", runs), height=8)
+
+
+def test_a_sweep_that_stops_has_no_time_left_to_tell() -> None:
+    runs = [_running(), _running("mmlu")]
+    assert "0:15" in _text(SweepProgress("s", "", runs))
+    stopping = SweepProgress("s", "waiting for requests in flight", runs, stopping=True)
+    assert "0:15" not in _text(stopping)
+    assert " left" not in sweep_line(stopping)
 
 
 def test_replicas_show_their_state_and_their_load() -> None:

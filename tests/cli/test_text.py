@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalray.cli.text import count, duration, percent, quoted_block, rate, safe_line, safe_text
+from evalray.cli.text import bounds, count, duration, percent, quoted_block, rate, safe_line, safe_text
 
 
 @given(st.text(alphabet=st.characters(codec=None, exclude_categories=())))
@@ -72,3 +72,25 @@ def test_durations_read_like_a_clock(seconds: float | None, shown: str) -> None:
 def test_what_was_not_measured_is_a_dash_and_zero_is_a_figure() -> None:
     assert (percent(None), rate(None)) == ("–", "–")
     assert (percent(0.0), rate(0.0)) == ("0.0%", "0.00")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(1.0, "100.0%"), (0.99999, "99.99%"), (0.9994, "99.9%"), (0.00001, "0.01%")]
+)
+def test_all_and_none_are_never_the_work_of_rounding(fraction: float, text: str) -> None:
+    assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.572, 0.627, "57–63"),
+        (0.998, 1.0, "99.8–100"),
+        (0.9998, 1.0, "99.98–100"),
+        (0.5719, 0.5731, "57.2–57.3"),
+        (0.0, 0.002, "0–0.2"),
+        (1.0, 1.0, "100–100"),
+    ],
+)
+def test_an_interval_shows_the_decimals_that_tell_its_ends_apart(low: float, high: float, text: str) -> None:
+    assert bounds(low, high) == text

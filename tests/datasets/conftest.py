@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark
 from evalray.datasets import DatasetProvider, open_dataset
+from evalray.definition import Benchmark
 from evalray.types import RunConfig
 
 

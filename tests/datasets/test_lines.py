@@ -94,7 +94,7 @@ def test_tsv_is_split_at_tabs_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"only one cell", "1 cells, the header has 2"),
+        (b"only one cell", "1 cell, the header has 2"),
         (b"a,b,c", "3 cells, the header has 2"),
         (b'"never closed,1', "not CSV"),
         (b'"closed" then more,1', "not CSV"),
@@ -110,7 +110,7 @@ def test_bad_csv_line_is_named_and_its_neighbours_survive(tmp_path: Path, line: 
 
 def test_csv_line_numbers_count_lines_inside_quotes(tmp_path: Path) -> None:
     path = written(tmp_path, "x.csv", b'q,a\n"1\n2\n3",1\nbad\n')
-    assert scanned(path)[1] == [(5, "1 cells, the header has 2")]
+    assert scanned(path)[1] == [(5, "1 cell, the header has 2")]
 
 
 def test_csv_column_named_twice_is_refused_with_its_line(tmp_path: Path) -> None:

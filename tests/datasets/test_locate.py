@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -105,6 +106,13 @@ def test_data_that_cannot_be_had_says_why(make_benchmark, tmp_path, monkeypatch,
         open_dataset(make_benchmark(), run(data=data))
 
 
+def test_a_path_that_is_not_there_is_named_once(make_benchmark, tmp_path) -> None:
+    path = tmp_path / "absent.jsonl"
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(make_benchmark(), run(data=str(path)))
+    assert str(caught.value).count(str(path)) == 1
+
+
 PROVIDER = """
 from evalray.datasets import DatasetProvider
 from evalray.types import EvalRecord
@@ -154,3 +162,10 @@ def test_importing_the_package_does_not_import_the_datasets_library() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.timeout(20)
+def test_data_that_is_no_regular_file_is_said_to_be_none(make_benchmark, tmp_path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(DatasetError, match="no regular file"):
+        open_dataset(make_benchmark(), run(data=str(tmp_path / "rows.jsonl")))

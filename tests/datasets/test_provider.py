@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import random
 import tracemalloc
 
@@ -77,9 +78,9 @@ def test_max_samples_counts_good_rows_only(load, write_rows, numbered_rows) -> N
         ({"answer": "1"}, "column 'question' is missing"),
         ({"question": "  ", "answer": "1"}, "column 'question' is empty"),
         ({"question": None, "answer": "1"}, "column 'question' is empty"),
-        ({"question": "x"}, "no reference: answer missing or empty"),
-        ({"question": "x", "answer": ""}, "no reference"),
-        ('{"question": "x", "answer": NaN}', "no reference"),
+        ({"question": "x"}, "column 'answer' is missing"),
+        ({"question": "x", "answer": ""}, "column 'answer' is empty"),
+        ('{"question": "x", "answer": NaN}', "column 'answer' is empty"),
     ],
 )
 def test_bad_row_is_named_by_file_and_line(load, write_rows, numbered_rows, row, reason) -> None:
@@ -90,6 +91,44 @@ def test_bad_row_is_named_by_file_and_line(load, write_rows, numbered_rows, row,
     (bad,) = provider.bad_rows
     assert bad.where == f"{path}:2"
     assert bad.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "{{ answer | after_last('####') }}",
+        "{{ answer }}",
+        "{{ answer | trim | upper }}",
+        "{{ 'x' ~ answer }}",
+        "answer",
+    ],
+)
+@pytest.mark.parametrize(
+    ("cell", "state"), [({}, "missing"), ({"answer": None}, "empty"), ({"answer": math.nan}, "empty")]
+)
+def test_a_reference_that_is_an_expression_has_no_other_words_for_what_is_not_there(
+    load, write_rows, numbered_rows, reference, cell, state
+) -> None:
+    path = write_rows([*numbered_rows(1), {"question": "x", **cell}])
+    provider = load(path, fields={"reference": reference})
+    (bad,) = provider.bad_rows
+    assert (bad.where, bad.reason) == (f"{path}:2", f"column 'answer' is {state}")
+
+
+def test_an_expression_may_deal_with_what_is_not_there(load, write_rows) -> None:
+    reference = "{{ answer | default('none', true) }}"
+    provider = load(
+        write_rows([{"question": "x", "answer": None}, {"question": "y"}]), fields={"reference": reference}
+    )
+    assert [record.reference for record in provider.iter_records()] == ["none", "none"]
+
+
+def test_an_id_of_a_null_is_no_id(load, write_rows) -> None:
+    rows = [{"question": "x", "answer": "1", "n": None}, {"question": "y", "answer": "1", "n": 4}]
+    provider = load(write_rows(rows), fields={"reference": "answer", "id": "row-{{ n }}"})
+    ids = sorted(record.record_id for record in provider.iter_records())
+    assert "row-4" in ids
+    assert not any("None" in one for one in ids)
 
 
 def test_template_that_fails_costs_its_row(load, write_rows) -> None:
@@ -303,7 +342,7 @@ def test_reference_of_a_choice_becomes_a_letter(load, write_rows, choices, answe
         ({"choices": ["x", ""], "answer": "A"}, "an option is empty"),
         ({"choices": "x|y", "answer": "A"}, "not a JSON list"),
         ({"choices": 5, "answer": "A"}, "not a list"),
-        ({"answer": "A"}, "'choices' with the options is missing"),
+        ({"answer": "A"}, "column 'choices' is missing"),
     ],
 )
 def test_unusable_options_cost_their_row(load, write_rows, row, reason) -> None:

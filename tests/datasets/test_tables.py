@@ -64,7 +64,7 @@ def test_bad_table_row_is_named_by_its_index(load, parquet_file, numbered_rows) 
     provider = load(parquet_file(rows))
     assert provider.size() == 2
     assert provider.bad_rows[0].where.endswith("rows.parquet[1]")
-    assert provider.bad_rows[0].reason == "no reference: answer missing or empty"
+    assert provider.bad_rows[0].reason == "column 'answer' is empty"
 
 
 def test_table_without_the_column_says_so(load, parquet_file) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +29,7 @@ def test_a_second_interrupt_still_gives_the_json_object_and_keeps_what_is_done(
     process = cli.start(*_command(slow_adder.base_url, sums(400)))
     slow_adder.wait_for(60, process)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
+    time.sleep(1.05)
     process.send_signal(signal.SIGINT)
     ended = cli.end(process)
     assert ended.code == 130, ended.stderr
@@ -38,6 +40,84 @@ def test_a_second_interrupt_still_gives_the_json_object_and_keeps_what_is_done(
     journal = (cli.folder / "results" / "sums" / "gsm8k_m" / "generations.jsonl").read_text()
     assert journal.endswith("\n")
     assert len([json.loads(line) for line in journal.splitlines()]) >= 30
+
+
+def test_what_timeout_sends_to_the_command_and_its_group_is_one_orderly_stop(
+    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+) -> None:
+    process = cli.start(*_command(slow_adder.base_url, sums(400)))
+    slow_adder.wait_for(30, process)
+    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    ended = cli.end(process)
+    assert ended.code == 130, ended.stderr
+    [run] = ended.json["runs"]
+    assert run["status"] == "partial"
+    assert run["summary"] is not None
+    assert run["outcomes"]["correct"] + run["outcomes"]["incorrect"] >= 30
+    assert not run["outcomes"].get("engine_error")
+    assert "once more stops now" in ended.stderr
+    assert "SIGTERM received" not in ended.stderr
+    assert any("interrupted" in error for error in ended.json["errors"])
+    assert set(slow_adder.seen().values()) == {1}
+
+
+def _child_of(driver: int, wanted: str) -> int | None:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, _, rest = status.read_text().partition(" (")
+        except OSError:
+            continue  # ended meanwhile
+        name, _, fields = rest.rpartition(") ")
+        if name == wanted and int(fields.split()[1]) == driver:
+            return int(pid)
+    return None
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks for the process in /proc")
+
+
+@needs_proc
+def test_an_interrupt_while_ray_starts_says_what_is_waited_for(
+    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+) -> None:
+    process = cli.start(*_command(slow_adder.base_url, sums(10)))
+    deadline = time.monotonic() + 60
+    while _child_of(process.pid, "gcs_server") is None:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    ended = cli.end(process)
+    assert ended.code == 130, ended.stderr
+    assert "waiting for Ray to start up so that it can be shut down" in ended.stderr
+    assert any("interrupted" in error for error in ended.json["errors"])
+    assert slow_adder.seen() == {}
+
+
+@needs_proc
+def test_a_lost_ray_ends_the_sweep_with_3_and_what_is_done_is_kept(
+    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+) -> None:
+    total = 4000
+    process = cli.start(*_command(slow_adder.base_url, sums(total)))
+    slow_adder.wait_for(30, process)
+    raylet = _child_of(process.pid, "raylet")
+    assert raylet is not None
+    os.kill(raylet, signal.SIGKILL)
+    ended = cli.end(process)
+    assert ended.code == 3, ended.stderr
+    assert ended.json["exit_code"] == 3
+    [run] = ended.json["runs"]
+    assert run["status"] == "partial"
+    for said in (run["reason"], *ended.json["errors"], ended.stderr):
+        assert "raylet" in said
+        assert "the same command" in said
+    assert not run["outcomes"].get("engine_error")
+    done = total - run["outcomes"]["skipped"]
+    assert done >= 20
+    journal = (cli.folder / "results" / "sums" / "gsm8k_m" / "generations.jsonl").read_text()
+    assert len(journal.splitlines()) == done
 
 
 def test_a_budget_ends_with_4_and_a_larger_one_continues(

@@ -365,3 +365,73 @@ async def test_a_server_that_goes_away_is_a_connection_error(stub: StubServer, c
     await stub.stop()
     generation = await run(engine)
     assert (generation.error_kind, generation.attempts) == ("connection", 3)
+
+
+EMPTY = {
+    "no choice at all": sse({"choices": []}, "[DONE]"),
+    "counts and no choice": sse(usage(), "[DONE]"),
+    "an end and nothing else": sse("[DONE]"),
+}
+
+
+@pytest.mark.parametrize("events", EMPTY.values(), ids=EMPTY.keys())
+async def test_a_stream_without_any_choice_is_no_answer(
+    stub: StubServer, connect: Any, events: bytes
+) -> None:
+    stub.script = [stream(events)]
+    generation = await run(await connect())
+    assert (generation.error_kind, generation.attempts) == ("bad_response", 3)
+
+
+async def test_an_empty_answer_with_its_counts_is_an_answer(stub: StubServer, connect: Any) -> None:
+    stub.script = [stream(sse(delta(role="assistant"), delta(finish="stop"), usage(), "[DONE]"))]
+    generation = await run(await connect())
+    assert (generation.error, generation.model_answer, generation.completion_tokens) == (None, "", 3)
+
+
+MESSAGE = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/event-stream"])
+async def test_a_whole_reply_is_read_whatever_its_type_is_called(
+    stub: StubServer, connect: Any, kind: str
+) -> None:
+    body = json.dumps(MESSAGE, indent=1).encode()
+    stub.script = [stream(b" \n", body[:30], body[30:], content_type=kind, pause=0.01)]
+    generation = await run(await connect())
+    assert (generation.error, generation.model_answer, generation.finish_reason) == (None, "4", "stop")
+
+
+REFUSAL = {"choices": [{"message": {"content": None, "refusal": "I can't"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        reply(200, REFUSAL),
+        stream(sse(delta(refusal="I "), delta(refusal="can't"), delta(finish="stop"), "[DONE]")),
+    ],
+    ids=["whole", "streamed"],
+)
+async def test_a_refusal_is_the_answer(stub: StubServer, connect: Any, handler: Any) -> None:
+    stub.script = [handler]
+    generation = await run(await connect())
+    assert (generation.error, generation.model_answer, generation.finish_reason) == (
+        None,
+        "I can't",
+        "content_filter",
+    )
+
+
+async def test_a_key_that_the_server_echoes_is_in_nothing_that_is_kept(
+    stub: StubServer, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    stub.script = [
+        stream(
+            sse(delta(reasoning_content=f"they sent {KEY}"), delta(f"It is {KEY[:5]}"), delta(KEY[5:], KEY))
+        )
+    ]
+    generation = await run(await connect(api_key_env="MY_KEY"))
+    assert generation.model_answer == "It is [redacted]"
+    assert KEY not in repr(generation)

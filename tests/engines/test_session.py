@@ -270,3 +270,22 @@ def test_percentiles_interpolate() -> None:
     for gap in (4.0, 1.0, 2.0, 3.0):
         recorder.add(gap)
     assert recorder.percentiles(0.0, 0.5, 1.0) == [1.0, 2.5, 4.0]
+
+
+async def test_a_failed_attempt_took_until_it_failed() -> None:
+    async def stalls(request: GenerationRequest) -> AsyncIterator[Chunk]:
+        yield Chunk(text="half", at=time.monotonic())
+        await asyncio.Event().wait()
+
+    generation = await run_request(ScriptedEngine(stalls), ask(timeout_seconds=0.2), policy=FAST)
+    assert generation.error_kind == "timeout"
+    assert generation.timeline.latency_seconds is not None
+    assert generation.timeline.latency_seconds >= 0.19
+
+
+async def test_a_finish_reason_is_a_short_printable_word() -> None:
+    engine = ScriptedEngine([Chunk(text="4", finish_reason="\x1b[31m<b>" + "x" * 10_000)])
+    reason = (await run_request(engine, ask())).finish_reason
+    assert reason is not None
+    assert len(reason) == 64
+    assert reason.isprintable()

@@ -152,7 +152,7 @@ def test_bad_rows_are_named_counted_and_left_out(make_row, write_rows, tmp_path:
         "jsonl:7: not JSON (the line is cut short)",
     ):
         assert part in bad
-    assert any("repeat a record id" in warning for warning in run.summary.warnings)
+    assert any("1 row repeats a record id" in warning for warning in run.summary.warnings)
 
 
 def test_positional_ids_are_warned_of_here_and_when_compared(make_row, write_rows, tmp_path: Path) -> None:

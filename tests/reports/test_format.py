@@ -62,3 +62,16 @@ def test_a_figure_has_the_unit_that_keeps_it_short(
 @pytest.mark.parametrize("bounds", [None, (math.nan, 1.0)])
 def test_an_interval_without_bounds_is_a_dash(bounds: tuple[float, float] | None) -> None:
     assert figures.interval(bounds) == figures.DASH
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [((0.381, 0.484), "38.1–48.4"), ((0.99991, 0.99999), "99.99–100.00"), ((0.5, 0.5), "50.0–50.0")],
+)
+def test_an_interval_of_some_width_shows_it(bounds: tuple[float, float], text: str) -> None:
+    assert figures.interval(bounds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.99999, "99.99 %"), (0.00001, "0.01 %"), (1.0, "100.0 %")])
+def test_all_and_none_are_never_the_work_of_rounding(value: float, text: str) -> None:
+    assert figures.percent(value) == text

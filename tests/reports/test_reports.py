@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from evalray.api import summarize_path
 from evalray.errors import StoreError
-from evalray.reports import collect, write_reports
+from evalray.reports import collect, table, write_reports
 from evalray.reports.collect import EXCERPT_CHARACTERS, EXCERPTS_PER_OUTCOME
 from evalray.types import Outcome
 
@@ -135,6 +136,49 @@ def test_runs_stand_by_accuracy_and_the_matrix_crosses_models_and_benchmarks(mak
     assert weak.endswith("| – |")
 
 
+def test_runs_of_one_cell_are_told_apart_by_tag_and_setting(make_sweep: MakeSweep) -> None:
+    for temperature in (0.0, 0.7):
+        sweep = make_sweep(cells=[("gsm8k", "m")], config={"temperature": temperature})
+    report = collect(sweep)
+    tags = [run.tag for run in report.runs]
+    assert len(set(tags)) == 2
+    assert tags == [f"#{run.summary.fingerprint[:4]}" for run in report.runs]
+    write_reports(sweep)
+    for name in ("report.md", "report.html"):
+        text = (sweep / name).read_text().replace("\\", "")
+        assert all(f"m {tag}" in text for tag in tags)
+        assert "temperature 0.7" in text
+
+
+def test_summarize_says_why_a_run_failed(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(
+        outcomes=[Outcome.CORRECT, Outcome.ENGINE_ERROR, Outcome.ENGINE_ERROR], answer="no GPU"
+    )
+    [run] = summarize_path(sweep).runs
+    assert run.status == "failed"
+    assert run.reason == (
+        "2 of 3 samples failed, more than 10%: 2 engine_error; "
+        "engine_error, as of record 'r1': HTTP 500: no GPU"
+    )
+
+
+def test_a_run_alone_in_its_cell_has_no_tag(make_sweep: MakeSweep) -> None:
+    assert [run.label for run in collect(make_sweep()).runs] == ["smol"]
+
+
+@pytest.mark.parametrize(("bad_rows", "counted"), [(1, False), (7, True)])
+def test_malformed_rows_are_said_once(bad_rows: int, counted: bool, make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(info={"bad_rows": bad_rows, "warnings": ["bad row left out: x.jsonl:3: no answer"]})
+    lines = table.warnings(collect(sweep))
+    assert sum("x.jsonl:3" in line for line in lines) == 1
+    assert any(f"{bad_rows} malformed" in line for line in lines) is counted
+
+
+def test_a_warning_that_runs_share_is_said_once(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("gsm8k", "a"), ("gsm8k", "b")], info={"warnings": ["no seed"]})
+    assert table.warnings(collect(sweep)) == ["a on gsm8k, b on gsm8k: no seed"]
+
+
 def test_an_unfinished_run_is_a_warning_not_a_failure(make_sweep: MakeSweep) -> None:
     make_sweep(cells=[("quickstart", "done")])
     sweep = make_sweep(cells=[("quickstart", "half")], finalize=False)
@@ -178,3 +222,16 @@ def test_a_nonfinite_summary_figure_is_a_dash(make_sweep: MakeSweep) -> None:
 def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         write_reports(tmp_path)
+
+
+def test_one_damaged_run_is_named_and_takes_no_other_with_it(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("quickstart", "a"), ("quickstart", "b")])
+    (sweep / "quickstart_a" / "run.json").write_text("[1, 2]")
+    report = collect(sweep)
+    assert [run.name for run in report.runs] == ["quickstart_b"]
+    assert any("quickstart_a is left out" in warning for warning in report.warnings)
+    result = summarize_path(sweep)
+    assert [run.model for run in result.runs] == ["b"]
+    assert "quickstart_a" in result.errors[0]
+    assert result.exit_code != 0
+    assert "is left out" in (sweep / "report.md").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalray.benchmarks import Benchmark
+from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
 from evalray.plan import Deployment, Plan, PlannedRun
 from evalray.types import RunConfig

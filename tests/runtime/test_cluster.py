@@ -50,3 +50,37 @@ def test_a_tiny_shared_memory_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE", "")
     monkeypatch.setattr(cluster.shutil, "disk_usage", lambda path: Tiny)
     assert "_plasma_directory" in cluster._object_store()
+
+
+async def test_a_local_ray_that_did_not_come_up_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    starts: list[str] = []
+
+    def init(**options: object) -> None:
+        starts.append(str(options["address"]))
+        if len(starts) == 1:
+            raise RuntimeError("Failed to start GCS.")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    connection = RayCluster()
+    await connection.connect(30.0)
+    await connection.close(5.0)
+    assert starts == ["local", "local"]
+
+
+async def test_a_local_ray_that_never_comes_up_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+
+    def init(**_: object) -> None:
+        raise RuntimeError("Failed to start GCS.")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(PlacementError, match="Failed to start GCS"):
+        await RayCluster().connect(30.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -83,6 +84,16 @@ def test_epochs_come_one_after_the_other(plans: Any, journal: Any) -> None:
     }
 
 
+@pytest.mark.parametrize("prompts", [numbers(12), ["fail x", *numbers(11)]])
+def test_the_first_prompt_and_answer_are_of_one_record(plans: Any, prompts: list[str]) -> None:
+    progress = SweepProgress()
+    go(plans.one(prompts, breaker_errors=100), progress=progress)
+    [run] = progress.runs
+    assert run.first_prompt in prompts
+    assert run.first_answer is not None
+    assert run.first_answer.split()[-1] == run.first_prompt.split()[-1]
+
+
 def test_failures_over_the_threshold_fail_the_run_and_are_retried_on_resume(
     plans: Any, tmp_path: Path
 ) -> None:
@@ -91,6 +102,9 @@ def test_failures_over_the_threshold_fail_the_run_and_are_retried_on_resume(
     assert result.exit_code == 1
     assert outcomes(result) == {"correct": 5, "engine_error": 5}
     assert "5 of 10 samples failed" in result.runs[0].reason
+    assert re.search(
+        r"5 engine_error; for example engine_error, as of record 'r\d': told to fail", result.runs[0].reason
+    )
     again = go(plans.one(numbers(5) + flags, breaker_errors=100))
     assert again.exit_code == 0
     assert outcomes(again) == {"correct": 10}

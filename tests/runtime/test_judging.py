@@ -300,3 +300,20 @@ def test_another_judge_judges_anew(plans: Any, server: Any) -> None:
     assert len(server.questions) == 12
     sweep = json.loads((plan.directory / "b_scripted" / "run.json").read_text())
     assert sweep["info"]["judge"]["temperature"] == 1.0
+
+
+def test_a_judge_without_work_gives_way_to_a_deployment_that_needs_its_cores(plans: Any, server: Any) -> None:
+    import ray
+
+    cores = ray.cluster_resources()["CPU"]
+    plan = judged(plans, server, answers(10))
+    plan.judges[0].deployment.cpus_per_replica = 1.0
+    second = plans.run(plans.benchmark("c", answers(10)), "large", scorer="frames")
+    second.judge = plan.judges[0]
+    # Begins once the first is judged: then the judge still holds a core that it needs.
+    large = plans.deployment([second])
+    large.cpus_per_replica = cores
+    plan.deployments.append(large)
+    result = go(plan)
+    assert [run.status for run in result.runs] == ["complete", "complete"]
+    assert len(server.questions) == 20

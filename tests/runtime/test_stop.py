@@ -19,13 +19,30 @@ _ROOT = Path(__file__).resolve().parents[2]
 _WAITS = """
 import sys, time
 from evalray.runtime.stop import stop_signals
-with stop_signals(lambda: print("first", flush=True), lambda: print("second", flush=True)):
+def say(word):
+    return lambda: print(word, flush=True)
+with stop_signals(say("first"), say("second"), together_seconds=0.0):
     print("ready", flush=True)
     time.sleep(60)
 """
+_DRAINS = """
+import signal, threading
+from evalray.runtime.stop import stop_signals
+signal.signal(signal.SIGHUP, {hangup})
+asked = threading.Event()
+def first():
+    print("first", flush=True)
+    asked.set()
+with stop_signals(first, lambda: print("second", flush=True), together_seconds=30.0):
+    print("ready", flush=True)
+    while not asked.wait(0.1):
+        pass
+    input()
+    print("drained", flush=True)
+"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_and_the_second_ends_the_process_with_130(number: signal.Signals) -> None:
     process = subprocess.Popen([sys.executable, "-c", _WAITS], cwd=_ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -34,6 +51,54 @@ def test_the_first_signal_asks_and_the_second_ends_the_process_with_130(number: 
         process.send_signal(number)
     assert process.stdout.read().strip() == "second"
     assert process.wait(20) == 130
+
+
+def _draining(hangup: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _DRAINS.format(hangup=hangup)],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "ready"
+    return process
+
+
+def test_signals_that_arrive_together_are_one_request_to_stop_in_order() -> None:
+    process = _draining("signal.SIG_DFL")
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        process.send_signal(number)
+    told, _ = process.communicate("\n", timeout=30)
+    assert told.split() == ["first", "drained"]
+    assert process.returncode == 0
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    process = _draining("signal.SIG_IGN")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate("\n", timeout=30)
+    assert told.split() == ["first", "drained"]
+
+
+def test_signals_can_be_taken_back_from_a_library_with_its_alarm() -> None:
+    program = """
+import os, signal, time
+from evalray.runtime.stop import stop_signals
+with stop_signals(lambda: print("first", flush=True), lambda: None) as take_back:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(1)
+    take_back()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.5)
+    print("went on")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=_ROOT, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["first", "went", "on"])
 
 
 def test_handlers_are_put_back_and_other_threads_leave_them_alone() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -243,3 +245,37 @@ def test_wall_time_is_the_sum_of_the_active_stretches(driver, monkeypatch):
 
 def _record(position=0):
     return EvalRecord(f"r{position}", "p", "a", "c")
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """Every reading of the clock is a second later."""
+    import evalray.store.activity as activity
+    import evalray.store.run as run
+
+    seconds = itertools.count(1000.0)
+    clock = SimpleNamespace(time=lambda: next(seconds), monotonic=lambda: next(seconds))
+    monkeypatch.setattr(activity, "time", clock)
+    monkeypatch.setattr(run, "time", clock)
+
+
+def test_a_smaller_selection_is_not_measured_by_the_time_of_more(driver, ticking):
+    of_all = driver.execute(num_records=6)
+    assert of_all.output_tokens_per_second == pytest.approx(60 / of_all.wall_seconds)
+    fewer = driver.execute(num_records=2)
+    assert fewer.planned_samples == 4
+    assert (fewer.wall_seconds, fewer.samples_per_second, fewer.output_tokens_per_second) == (None,) * 3
+    assert any("throughput" in warning for warning in fewer.warnings)
+    again = driver.execute(num_records=6)
+    assert again.output_tokens_per_second is not None
+    assert again.warnings == of_all.warnings
+
+
+def test_a_selection_that_grew_and_shrank_again_keeps_the_time_of_its_own(driver, ticking):
+    own = driver.execute(num_records=2)
+    driver.execute(num_records=6)
+    idle = driver.execute(num_records=2)
+    assert (
+        own.wall_seconds < idle.wall_seconds <= own.wall_seconds + 2
+    )  # the idle stretch adds its own length
+    assert idle.warnings == own.warnings

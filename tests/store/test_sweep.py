@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalray.errors import StoreError
-from evalray.store import SweepStore, iter_results, list_runs, read_sweep
+from evalray.store import SweepStore, iter_results, list_runs, read_run, read_sweep, scan_runs
 
 HOLDER = """
 import sys, time, os
@@ -183,7 +183,7 @@ def test_a_run_of_a_later_version_is_refused(driver):
     manifest = driver.directory / "b_m" / "run.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
     with pytest.raises(StoreError, match="later version of evalray"):
-        list_runs(driver.directory)
+        read_run(driver.directory / "b_m")
 
 
 def test_a_journal_of_a_later_version_is_refused(driver):
@@ -192,3 +192,23 @@ def test_a_journal_of_a_later_version_is_refused(driver):
         file.write(b'{"v":2,"position":0,"epoch":0}\n')
     with pytest.raises(StoreError, match="later version of evalray"):
         driver.execute()
+
+
+DAMAGED = [b"", b"[1, 2]", b"{}", b'{"format": "x", "config": 1}', b'{"format": 99}', b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_run_hides_no_other_and_is_named_when_its_samples_begin_anew(driver, content):
+    driver.execute()
+    manifest = driver.directory / "b_m" / "run.json"
+    manifest.write_bytes(content)
+    runs, damaged = scan_runs(driver.directory)
+    assert (runs, list(damaged)) == ([], ["b_m"])
+    said: list[str] = []
+    with SweepStore.open(driver.directory) as sweep:
+        sweep.on_damaged = said.append
+        again = driver.open(sweep).name
+    assert len(said) == 1
+    assert str(manifest) in said[0]
+    assert again in said[0]
+    assert [run.name for run in list_runs(driver.directory)] == [again]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.benchmarks import BenchmarkListing
+from evalray.definition import Benchmark
 from evalray.suite import Registry, Suite, load_suite
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evalray.catalog import known_models
 from evalray.errors import ConfigError
-from evalray.suite import BenchmarkEntry, ModelEntry, Registry, Suite, expand
+from evalray.suite import BenchmarkEntry, ModelEntry, Overrides, Registry, Suite, expand, suite_from_flags
 from evalray.suite.engine_choice import choose_engine, gpus_per_replica
 
 URL = "http://127.0.0.1:1/v1"
@@ -133,3 +135,69 @@ def test_a_cloud_model_of_no_vendor_here_says_what_to_set(
 )
 def test_only_engines_that_compute_on_gpus_book_them(engine: str, given: dict[str, Any], gpus: int) -> None:
     assert gpus_per_replica(engine, 4, **given) == gpus
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("llamacpp", "-m FILE.gguf"),
+        ("sglang", "--base-url"),
+        ("cloud", "-e openai"),
+    ],
+)
+def test_an_engine_asked_for_by_flag_without_what_it_needs_is_a_mistake_and_in_a_file_unsupported(
+    registry: Registry, load: Callable[[str], Suite], given: str, advice: str
+) -> None:
+    benchmark = '[[benchmarks]]\nname = "gsm8k"\n'
+    of_a_file = load(f'[[models]]\nname = "m"\nengine = "{given}"\n{benchmark}')
+    assert [bool(cell.unsupported) for cell in expand(of_a_file, None, registry)] == [True]
+    flags = Overrides(benchmark=["gsm8k"], model=["m"], engine=given)
+    for suite in (suite_from_flags(flags, registry), load(f'[[models]]\nname = "m"\n{benchmark}')):
+        with pytest.raises(ConfigError) as raised:
+            expand(suite, flags, registry)
+        assert [(p.key, advice in p.hint) for p in raised.value.problems] == [("--engine", True)]
+
+
+def test_an_engine_that_is_not_in_this_version_is_unsupported_by_flag_too(registry: Registry) -> None:
+    flags = Overrides(benchmark=["gsm8k"], model=["m"], engine="gemma_cpp")
+    cells = expand(suite_from_flags(flags, registry), flags, registry)
+    assert "not available in this version" in cells[0].unsupported[0]
+
+
+@pytest.fixture
+def package_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    package = tmp_path / "site" / "carries_a_model"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "raise RuntimeError('a package that carries a model is not imported')"
+    )
+    (package / "Small.Q4.gguf").write_bytes(b"GGUF")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr("evalray.engines.model_path.MODEL_PACKAGES", ("carries_a_model", "not_installed"))
+    return "package:carries_a_model/Small.Q4.gguf"
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", None])
+def test_every_packaged_model_that_is_listed_can_be_named(
+    registry: Registry, package_with_a_model: str, tmp_path: Path, engine: str | None
+) -> None:
+    listed = known_models(tmp_path)
+    assert [(name, path) for name, _, path, _ in listed] == [("Small.Q4", package_with_a_model)]
+    for name in listed[0][0], listed[0][2]:
+        choice = choose_engine(ModelEntry(name=name, engine=engine), registry, tmp_path)
+        assert (choice.name, choice.path, choice.unsupported) == ("llamacpp", package_with_a_model, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "path"),
+    [
+        ({"base_url": URL}, "openai-compatible", None),
+        ({"path": "/x/own.gguf"}, "llamacpp", "/x/own.gguf"),
+        ({"engine": "ollama"}, "ollama", None),
+    ],
+)
+def test_what_a_model_gives_goes_before_a_packaged_file_of_its_name(
+    registry: Registry, package_with_a_model: str, given: dict[str, Any], engine: str, path: str | None
+) -> None:
+    choice = choose_engine(ModelEntry(name="Small.Q4", **given), registry, Path("/suite"))
+    assert (choice.name, choice.path) == (engine, path)

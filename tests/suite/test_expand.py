@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalray.benchmarks import Benchmark, BenchmarkListing
+from evalray.benchmarks import BenchmarkListing
+from evalray.definition import Benchmark
 from evalray.errors import ConfigError
 from evalray.settings import BUILT_IN, RunDefaults
 from evalray.suite import (
@@ -326,3 +327,34 @@ def test_a_benchmarks_arguments_reach_its_run_and_paths_are_the_suites(
     suite = load(MATRIX.replace('"gsm8k"', '"gsm8k"\nargs = { articles = "articles", n = 2, s = "no path" }'))
     args = expand(suite, None, registry)[0].config.benchmark_args
     assert args == {"articles": str(tmp_path / "articles"), "n": 2, "s": "no path"}
+
+
+TWICE = '[[models]]\nname = "m"\nengine = "openai-compatible"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+
+
+def test_a_run_that_stands_twice_is_refused_with_the_key_that_differs(load: Load, registry: Registry) -> None:
+    models = TWICE.format(port=1) + TWICE.format(port=2) + TWICE.format(port=3)
+    suite = load(models + '[[benchmarks]]\nname = "gsm8k"\n[[benchmarks]]\nname = "quickstart"\n')
+    with pytest.raises(ConfigError) as caught:
+        expand(suite, registry=registry)
+    assert [problem.key for problem in caught.value.problems] == ["models[1]", "models[2]"]
+    problem = caught.value.problems[0]
+    assert "base_url differs" in problem.message
+    assert "gsm8k, quickstart" in problem.message
+    assert "temperature" in problem.hint
+
+
+def test_a_benchmark_that_stands_twice_is_refused(load: Load, registry: Registry) -> None:
+    entries = '[[benchmarks]]\nname = "gsm8k"\n[[benchmarks]]\nname = "gsm8k"\nmax_samples = 3\n'
+    with pytest.raises(ConfigError, match="gsm8k stands twice for m"):
+        expand(load(TWICE.format(port=1) + entries), registry=registry)
+
+
+@pytest.mark.parametrize(
+    "setting", ["temperature = 0.5", "seed = 1", "engine_args = {extra_body = {min_p = 0.1}}"]
+)
+def test_a_setting_that_can_change_an_answer_tells_two_runs_apart(
+    load: Load, registry: Registry, setting: str
+) -> None:
+    models = TWICE.format(port=1) + TWICE.format(port=1) + setting + "\n"
+    assert len(expand(load(models + '[[benchmarks]]\nname = "gsm8k"\n'), registry=registry)) == 2

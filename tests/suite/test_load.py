@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -253,3 +254,39 @@ def test_a_repeated_entry_is_left_out_with_a_warning(load: Load) -> None:
     suite = load(MODEL + MODEL + MODEL + "temperature = 1\n" + BENCHMARK + BENCHMARK)
     assert (len(suite.models), len(suite.benchmarks)) == (2, 1)
     assert len(suite.warnings) == 2
+
+
+ABSURD = [
+    ("[run]\nseed = 12345678901234567890123\n", "run.seed"),
+    ("[defaults]\nepochs = 100_000_000\n", "defaults.epochs"),
+    ('[defaults]\nstop = [""]\n', "defaults.stop[0]"),
+    ("[defaults]\nmax_samples = 1_000_000_000_000\n", "defaults.max_samples"),
+    ('[tracking]\nuri = "foo://bar"\n', "tracking.uri"),
+]
+
+
+@pytest.mark.parametrize(("text", "key"), ABSURD)
+def test_a_value_beyond_all_sense_is_a_mistake(load: Load, text: str, key: str) -> None:
+    assert list(problems_in(load, text + VALID)) == [key]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [("replicas = 100_000\n", "replicas"), ("engine_args = {extra_body = {min_p = nan}}\n", "engine_args")],
+)
+def test_a_model_beyond_all_sense_is_a_mistake(load: Load, line: str, key: str) -> None:
+    assert list(problems_in(load, MODEL + line + BENCHMARK)) == [f"models[0].{key}"]
+
+
+@pytest.mark.timeout(20)
+def test_a_suite_that_is_no_regular_file_is_refused_at_once(registry: Registry, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "suite.toml")
+    with pytest.raises(ConfigError, match="no regular file"):
+        load_suite(tmp_path / "suite.toml", registry)
+
+
+def test_a_file_too_large_for_a_suite_is_not_read_whole(registry: Registry, tmp_path: Path) -> None:
+    with (tmp_path / "suite.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="larger than 4 MiB"):
+        load_suite(tmp_path / "suite.json", registry)

@@ -47,3 +47,8 @@ def test_a_path_is_no_folder_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["smoke-nvidia", "Gruppe Ä", "v1.2", "a..b"])
 def test_a_plain_name_is_a_folder_name(name: str) -> None:
     assert folder_name_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "mlartifacts", ".cache", "MLflow.db", "mlflow.db-wal"])
+def test_what_lies_beside_the_sweeps_names_none_of_them(name: str) -> None:
+    assert "taken" in str(folder_name_problem(name))

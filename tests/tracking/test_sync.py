@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from evalray.api import sync_tracking
 from evalray.errors import StoreError, TrackingError
 from evalray.reports import write_reports
-from evalray.tracking import payload, samples, sync_sweep
+from evalray.tracking import payload, samples, sync, sync_sweep
 from evalray.types import Outcome, RunSummary
 
 MakeSweep = Callable[..., Path]
@@ -46,6 +48,15 @@ def test_a_second_sync_sends_nothing_and_adds_no_point(
     assert (done.logged, done.unchanged) == ([], ["quickstart_smol"])
     child = seen.child(experiment)
     assert len(seen.client.get_metric_history(child.info.run_id, "accuracy")) == 1
+
+
+def test_a_run_directory_stands_for_its_whole_sweep(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str
+) -> None:
+    sweep = make_sweep("by-run", cells=[("quickstart", "a"), ("quickstart", "b")], sweep={"name": "by-run"})
+    lines = sync_tracking(sweep / "quickstart_a", tracking_uri=sqlite_uri)
+    assert "2 runs sent" in lines[0]
+    assert len(seen.children("by-run")) == 2
 
 
 def test_a_resumed_sweep_updates_the_same_runs_and_shows_changed_settings(
@@ -318,3 +329,24 @@ def test_a_description_too_long_for_a_tag_is_cut_between_rows(
     assert 2 < len(rows) < 14
     assert {row.count("|") for row in rows} == {3}
     assert "report.md" in note
+
+
+def test_a_damaged_run_is_said_and_the_others_are_sent(
+    make_sweep: MakeSweep, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep(cells=[("quickstart", "a"), ("quickstart", "b")])
+    (sweep / "quickstart_a" / "run.json").write_text("")
+    done = sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    assert done.logged == ["quickstart_b"]
+    assert any("quickstart_a" in warning for warning in done.warnings)
+
+
+def test_a_store_that_does_not_open_is_given_up(
+    make_sweep: MakeSweep, sqlite_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(sync, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(sync, "Store", lambda uri: ended.wait(30))
+    with pytest.raises(TrackingError, match="did not open within"):
+        sync_sweep(make_sweep(), uri=sqlite_uri)
+    ended.set()

@@ -172,7 +172,7 @@ def test_a_file_in_the_working_directory_shadows_nothing_of_the_worker(
     monkeypatch.chdir(tmp_path)
     tracker = MlflowTracker("http://127.0.0.1:9")
     tracker.sweep_started(make_sweep())
-    assert "127.0.0.1:9: " in tracker.close(PATIENCE).message
+    assert "127.0.0.1:9 cannot be reached: " in tracker.close(PATIENCE).message
 
 
 DRIVER = """
