@@ -26,8 +26,9 @@ from evalray.plan_judges import assign_judges
 from evalray.plan_limits import cache_directory, cost_warnings
 from evalray.plan_notes import cell_notes
 from evalray.settings import scheme_problem, without_url_secret
+from evalray.suite.cell import Cell
 from evalray.suite.engine_choice import located
-from evalray.suite.expand import Cell, expand, suite_name
+from evalray.suite.expand import expand, suite_name
 from evalray.suite.models import Suite
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evalray.suite.expand import Cell, expand, merge_layers, suite_from_flags, suite_name
+from evalray.suite.cell import Cell
+from evalray.suite.expand import expand, merge_layers, suite_from_flags, suite_name
 from evalray.suite.load import load_suite, suite_from_table
 from evalray.suite.models import BenchmarkEntry, ModelEntry, Suite
 from evalray.suite.names import slug

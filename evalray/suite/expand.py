@@ -19,6 +19,7 @@ from evalray.engines.model_path import packaged_models
 from evalray.errors import ConfigError, Problem
 from evalray.settings import BUILT_IN, RunDefaults, SamplingSettings, settings_given
 from evalray.suite import openjarvis
+from evalray.suite.cell import Cell
 from evalray.suite.engine_choice import OPENAI_COMPATIBLE, EngineChoice, choose_engine, locate
 from evalray.suite.load import suite_from_table
 from evalray.suite.models import BenchmarkEntry, ModelEntry, Suite
@@ -47,19 +48,6 @@ _HINTS = {
     "provider": "-e openai or -e anthropic",
 }
 _LOCAL_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One model on one benchmark, resolved.  ``unsupported`` has every reason it cannot run."""
-
-    model_index: int
-    model: ModelEntry
-    engine: EngineChoice
-    config: RunConfig
-    benchmark: Benchmark | None
-    unsupported: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,11 @@ data and the prompt are not read here, so what names them stands for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from evalray.engines.registry import ENGINES, engine_class
 from evalray.errors import Problem
 from evalray.store.fingerprint import run_fingerprint
-
-if TYPE_CHECKING:
-    from evalray.suite.expand import Cell
+from evalray.suite.cell import Cell
 
 _APART = "to tell them apart give one another temperature, max_tokens, seed, system_prompt or engine_args"
 
