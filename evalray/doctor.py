@@ -1,6 +1,6 @@
 """What this machine has and lacks for a sweep, and what to do about each gap.
 
-Looks, and changes nothing: no package is imported, no engine or cluster started, no host outside
+Looks, and changes nothing: no package of an engine is imported, no engine or cluster started, no host outside
 this machine asked.  Of keys it says whether they are there, never what they are.
 """
 
@@ -68,6 +68,7 @@ def examine(output_dir: Path) -> list[Check]:
         *_packages(),
         *_engines(),
         *_hardware(),
+        *_meters(),
         *_ray(),
         *_keys(),
         *_disk(output_dir),
@@ -146,6 +147,41 @@ def _hardware() -> Iterator[Check]:
         memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / _GIB:.0f} GiB of memory"
     yield Check("hardware", "CPU", "ok", f"{cpus} cores{memory}")
     yield from _gpus()
+
+
+def _meters() -> Iterator[Check]:
+    """Which devices measure energy, how often, and what to do where one does not."""
+    from evalray.telemetry import NodeSampler, find_meters, load_probe, why_no_driver
+
+    sampler = NodeSampler(find_meters(), node_id="doctor")
+    sampler.stop()
+    for device in sampler.node.devices:
+        name = f"{device.kind} meter"
+        if not device.has_energy:
+            yield Check("telemetry", name, "note", f"{device.name}: no energy", device.reason)
+            continue
+        period = device.update_period_seconds
+        pace = f"updates every {1000 * period:.0f} ms" if period else "not seen to update while nothing ran"
+        detail = f"{device.name} ({device.device_id}): {device.energy_method}, {pace}"
+        yield Check("telemetry", name, "ok", detail, device.reason)
+    if not sampler.node.devices:
+        detail = "none: no RAPL counters, and no NVIDIA driver"
+        if (why := why_no_driver()) is not None:
+            detail += f" ({why})"
+        yield Check(
+            "telemetry", "energy meters", "note", detail, "energy will be null; MFU and MBU need none"
+        )
+    probe = load_probe("cpu")
+    if probe is None:
+        yield Check(
+            "telemetry",
+            "CPU peaks",
+            "note",
+            "not measured: no MFU and MBU on the CPU",
+            "evalray hardware probe",
+        )
+    else:
+        yield Check("telemetry", "CPU peaks", "ok", f"measured {probe.measured_at} by evalray hardware probe")
 
 
 def _gpus() -> Iterator[Check]:

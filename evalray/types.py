@@ -258,6 +258,30 @@ class EvalResult:
     scorer: str = ""
     cached: bool | None = None
     """True where the reply came from the response cache."""
+    prefill_energy_joules: float | None = None
+    decode_energy_joules: float | None = None
+    gpu_energy_joules: float | None = None
+    cpu_energy_joules: float | None = None
+    dram_energy_joules: float | None = None
+    energy_window_joules: float | None = None
+    """All that its engine's devices used while it was in flight, others' share included, as OpenJarvis counts."""
+    energy_scope: str | None = None
+    """What the joules are of: ``gpu``, ``module`` or ``package``."""
+    energy_coverage: float | None = None
+    """Share of its time in flight in which energy was measured; its energy is of that share alone."""
+    energy_low_resolution: bool | None = None
+    """True where it saw fewer than 10 counter updates or lasted under 2 s."""
+    counter_updates: float | None = None
+    gpu_seconds: float | None = None
+    flops: float | None = None
+    prefill_flops: float | None = None
+    decode_flops: float | None = None
+    mfu_request_pct: float | None = None
+    """OpenJarvis's formula over this request alone; ``mfu_pct`` is what the devices reached meanwhile."""
+    mbu_request_pct: float | None = None
+    warmup: bool | None = None
+    """True for a warm-up sample: scored, and in no figure of energy or utilisation of the run."""
+    telemetry_version: int | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -416,6 +440,36 @@ class RunSummary:
     scorer: str = ""
     status: str = ""
     """``complete``, ``partial`` (resumable) or ``failed`` (over its error threshold, or nothing succeeded)."""
+    energy_method: str | None = None
+    """How the joules came about; ``none`` where nothing was measured, and ``energy_reason`` says why."""
+    energy_scope: str | None = None
+    energy_reason: str | None = None
+    idle_joules: float | None = None
+    """Used by its engines' devices while nobody worked, between its first request and its last."""
+    device_joules: float | None = None
+    """All that those devices used in that time, by whomever."""
+    energy_invalid_seconds: float | None = None
+    """Device seconds of that time without a valid reading: nothing of them is in any figure."""
+    joules_per_correct: float | None = None
+    tokens_per_joule: float | None = None
+    accuracy_per_watt: float | None = None
+    avg_power_watts: float | None = None
+    """Of all its devices together, over the time in which they were measured."""
+    peak_power_watts: float | None = None
+    """Highest sum of a moment over one node's devices."""
+    mfu_pct: float | None = None
+    """Of the run as a whole, over its time from the first request to the last."""
+    mbu_pct: float | None = None
+    utilization_peak: str | None = None
+    """The peaks that MFU and MBU are of, and where they come from."""
+    utilization_reason: str | None = None
+    """Why there is no MFU or MBU."""
+    total_flops: float | None = None
+    energy_per_output_token_stats: MetricStats | None = None
+    steady_state_reached: bool | None = None
+    steady_state_joules_per_token: float | None = None
+    warmup_samples_excluded: int = 0
+    telemetry_version: int | None = None
     fingerprint: str = ""
     scorer_fingerprint: str = ""
     warnings: list[str] = field(default_factory=list)

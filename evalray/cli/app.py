@@ -16,6 +16,7 @@ from evalray.cli.rescore import rescore
 from evalray.cli.run import plan, run
 from evalray.cli.run_all import run_all
 from evalray.cli.summarize import summarize
+from evalray.cli.telemetry import telemetry
 from evalray.cli.track import mlflow_app
 from evalray.cli.ui import ui
 
@@ -52,6 +53,7 @@ for command in (run, plan, summarize, ui, doctor):
 app.command("run-all", no_args_is_help=True)(run_all)
 app.command("rescore", no_args_is_help=True)(rescore)
 app.command("compare", no_args_is_help=True)(compare)
+app.command("telemetry", no_args_is_help=True)(telemetry)
 app.command("import", no_args_is_help=True)(import_)
 app.add_typer(hardware_app, name="hardware")
 app.add_typer(list_app, name="list")

@@ -161,6 +161,14 @@ class SelectionFlags:
         str | None,
         Option("--tracking-uri", metavar="URI", help="MLflow store or server.", rich_help_panel=_WHERE),
     ] = None
+    telemetry: Annotated[
+        bool | None,
+        Option(
+            "--telemetry/--no-telemetry",
+            help="Measure energy and utilisation of local engines; on by default.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
     no_tracking: Annotated[
         bool, Option("--no-tracking", help="Log nothing to MLflow.", rich_help_panel=_WHERE)
     ] = False

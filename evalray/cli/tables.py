@@ -74,6 +74,42 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
     return lines
 
 
+def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
+    """Energy and utilisation of each run where measured, and once why not where they are not."""
+    lines: list[Text] = []
+    reasons: dict[str, None] = {}
+    for run in runs:
+        summary = run.summary
+        if summary is None or summary.energy_method is None:
+            continue
+        found = list(_device_figures(summary))
+        if found:
+            name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+            lines.append(Text(f"  {name}: {', '.join(found)}"))
+        if summary.total_energy_joules is None:
+            why = summary.energy_reason or "no request was in a measured stretch"
+            reasons[f"  energy was not measured (null, not 0): {safe_line(why, 500)}"] = None
+        if summary.utilization_reason:
+            reasons[f"  {safe_line(summary.utilization_reason, 500)}"] = None
+        elif summary.utilization_peak:
+            reasons[f"  MFU and MBU are of {safe_line(summary.utilization_peak, 300)}"] = None
+    return [*lines, *(Text(reason, "dim") for reason in reasons)]
+
+
+def _device_figures(summary: RunSummary) -> Iterable[str]:
+    if summary.total_energy_joules is not None:
+        each = summary.energy_stats.mean if summary.energy_stats else None
+        if each is not None:
+            yield f"{each:.3g} J/sample"
+        if summary.tokens_per_joule is not None:
+            yield f"{summary.tokens_per_joule:.3g} tok/J"
+        yield f"{summary.total_energy_joules:.4g} J and {summary.idle_joules or 0.0:.4g} J idle"
+    if summary.mfu_pct is not None:
+        yield f"MFU {summary.mfu_pct:.3g} %"
+    if summary.mbu_pct is not None:
+        yield f"MBU {summary.mbu_pct:.3g} %"
+
+
 def _result_cells(run: RunOutcome) -> Text:
     style = _STATUS_STYLE[run.status]
     if run.summary is None:

@@ -83,3 +83,8 @@ def moment(unix_seconds: float | None) -> str:
     if unix_seconds is None or not math.isfinite(unix_seconds):
         return DASH
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def share(value_pct: float | None) -> str:
+    """A utilisation that is in percent already: three digits that say something, however small."""
+    return DASH if value_pct is None else f"{value_pct:.3g} %"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evalray.reports.collect import ReportedRun, SweepReport
-from evalray.reports.format import DASH, count, dollars, interval, joules, moment, percent, rate, seconds
+from evalray.reports.format import (
+    DASH,
+    count,
+    dollars,
+    interval,
+    joules,
+    moment,
+    percent,
+    rate,
+    seconds,
+    share,
+)
 from evalray.types import MetricStats, Outcome, RunSummary
 from evalray.wording import counted
 
@@ -93,6 +104,7 @@ def outcomes(runs: list[ReportedRun]) -> Table:
 def performance(runs: list[ReportedRun]) -> Table:
     """One row a run: latency, tokens, rates, cost, and energy where any run measured it."""
     with_energy = any(run.summary.total_energy_joules is not None for run in runs)
+    with_use = any(run.summary.mfu_pct is not None or run.summary.mbu_pct is not None for run in runs)
     head = (
         "model",
         "latency p50",
@@ -120,10 +132,18 @@ def performance(runs: list[ReportedRun]) -> Table:
                 rate(s.samples_per_second),
                 dollars(s.total_cost_usd),
                 seconds(s.wall_seconds),
-                *((joules(s.total_energy_joules),) if with_energy else ()),
+                *(_energy_cells(s) if with_energy else ()),
+                *((share(s.mfu_pct), share(s.mbu_pct)) if with_use else ()),
             )
         )
-    return Table((*head, *(("energy",) if with_energy else ())), tuple(rows))
+    energy_head = ("energy", "J/sample", "tok/J", "idle") if with_energy else ()
+    return Table((*head, *energy_head, *(("MFU", "MBU") if with_use else ())), tuple(rows))
+
+
+def _energy_cells(summary: RunSummary) -> tuple[str, ...]:
+    each = summary.energy_stats.mean if summary.energy_stats else None
+    idle = joules(summary.idle_joules)
+    return joules(summary.total_energy_joules), joules(each), rate(summary.tokens_per_joule), idle
 
 
 def subjects(summary: RunSummary) -> Table:

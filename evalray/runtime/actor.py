@@ -53,6 +53,8 @@ class ActorFacts:
 
     node_id: str
     pid: int
+    visible_gpus: str | None = None
+    """Its ``CUDA_VISIBLE_DEVICES``, as Ray set it."""
 
 
 @dataclass(slots=True)
@@ -110,7 +112,7 @@ class EngineActor:
         import ray
 
         self._node_id = ray.get_runtime_context().get_node_id()
-        return ActorFacts(self._node_id, os.getpid())
+        return ActorFacts(self._node_id, os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     async def ping(self) -> int:
         return len(self._queue) + self._in_flight

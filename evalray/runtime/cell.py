@@ -27,7 +27,7 @@ from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
-from evalray.store import RunStore, SweepStore, run_fingerprint, why_failed
+from evalray.store import RunStore, SweepStore, finalize_run, run_fingerprint, why_failed
 from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunConfig, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
@@ -362,6 +362,11 @@ class Cell:
         if summary.status == "failed":
             self._why_failed = why_failed(summary, self.config.max_error_rate, store.results_path)
         return summary
+
+    def finalize_again(self) -> None:
+        """Rows and summary anew, with device figures that were not there before.  Blocks."""
+        if self.outcome is not None:
+            self.outcome.summary = finalize_run(self.store.directory)
 
     def _skipped(self, reason: str) -> Iterator[tuple[int, int, EvalRecord, str]]:
         # What is left of a stream would have to be downloaded to be named: it is counted only.

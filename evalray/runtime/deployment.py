@@ -30,9 +30,10 @@ from evalray.runtime.replica import PoolSpec
 from evalray.runtime.response_cache import ModelCache, ResponseCache
 from evalray.runtime.result import RunStatus
 from evalray.runtime.scoring import RunScorer, ScoringDesk, ScoringTask, answer_of
+from evalray.runtime.telemetry import DeploymentWatch, SweepTelemetry
 from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
-from evalray.types import EvalRecord, Generation, Score
+from evalray.types import EvalRecord, Generation, RunSummary, Score
 
 INTERRUPTED = "interrupted; the same command continues"
 _RESCORE_FLUSH = 64
@@ -55,6 +56,7 @@ class Surroundings:
     budget: Budget = field(default_factory=Budget)
     cache: ResponseCache | None = None
     copy_results_to: Path | None = None
+    telemetry: SweepTelemetry | None = None
 
 
 class DeploymentRun:
@@ -83,6 +85,7 @@ class DeploymentRun:
         self._finishing: list[asyncio.Task[None]] = []
         self._failed: BaseException | None = None
         self._settled = asyncio.Event()
+        self._watch: DeploymentWatch | None = None
 
     def stop(self, reason: str) -> None:
         """Hand out nothing more and come to an end."""
@@ -125,6 +128,7 @@ class DeploymentRun:
                 status, reason = "partial", self._stopped
             await self._desk.close()
             await self._end_all(status, reason)
+            await self._add_telemetry()
         finally:
             await self._desk.close()
 
@@ -192,8 +196,17 @@ class DeploymentRun:
         spec = PoolSpec(
             deployment.model, config, need, replicas, deployment.in_flight, around.placement_seconds
         )
+        if around.telemetry is not None:
+            names = [cell.store.name for cell in self._open_cells()]
+            self._watch = around.telemetry.watch_of(deployment, names)
         pool = self.pool = EnginePool(
-            spec, self, self._take_results, policy=around.policy, on_ready=self._engine_ready, say=around.say
+            spec,
+            self,
+            self._take_results,
+            policy=around.policy,
+            on_ready=self._engine_ready,
+            say=around.say,
+            watch=self._watch,
         )
         around.progress.replicas.extend(pool.progress)
         around.progress.phase = f"starting {deployment.model}"
@@ -408,6 +421,23 @@ class DeploymentRun:
         if cell.judging.stopped and status is None:
             status, reason = "partial", cell.judging.stopped
         cell.end_with(summary, status, reason)
+        if self._watch is None:
+            await self._publish(cell, summary)
+
+    async def _add_telemetry(self) -> None:
+        """Device figures, once all requests that shared the devices are known: rows and summaries anew."""
+        if self._watch is None:
+            return
+        self._around.progress.phase = "working out energy and utilisation"
+        found = await self._watch.ended()
+        for cell in self.cells:
+            if cell.outcome is None or cell.outcome.summary is None:
+                continue
+            if found:
+                await asyncio.to_thread(cell.finalize_again)
+            await self._publish(cell, cell.outcome.summary)
+
+    async def _publish(self, cell: Cell, summary: RunSummary) -> None:
         around = self._around
         if around.tracker is not None:
             around.tracker.run_finished(cell.store.directory, summary)

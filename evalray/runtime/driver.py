@@ -33,6 +33,7 @@ from evalray.runtime.result import (
 from evalray.runtime.scoring import RunScorer
 from evalray.runtime.stop import stop_signals
 from evalray.runtime.sweep_info import sweep_info
+from evalray.runtime.telemetry import SweepTelemetry
 from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
 
@@ -145,6 +146,7 @@ class _Sweep:
         cache = None
         if (folder := self.plan.cache_directory) is not None:
             cache = await asyncio.to_thread(ResponseCache, folder, self.store.directory, self.say)
+        telemetry = SweepTelemetry(self.store.directory, self.say, local=self.plan.address is None)
         around = Surroundings(
             store=self.store,
             progress=self.progress,
@@ -157,6 +159,7 @@ class _Sweep:
             budget=self.budget,
             cache=cache,
             copy_results_to=self.plan.copy_results_to,
+            telemetry=telemetry,
         )
         self._runs = [
             DeploymentRun(deployment, scorers, around, number)
@@ -195,6 +198,7 @@ class _Sweep:
                 if cache is not None:
                     await asyncio.to_thread(cache.close)
                 self.progress.phase = "closing"
+                await telemetry.close()
                 await self._judges.close()
                 if self._connecting is not None:
                     self._connecting.cancel()

@@ -51,7 +51,12 @@ class ReplicaLink:
         self.facts: ActorFacts | None = None
         self.limit = 0
 
-    async def open(self, limit: int | None, placement_seconds: float) -> EngineInfo:
+    async def open(
+        self,
+        limit: int | None,
+        placement_seconds: float,
+        on_placed: Callable[[ActorFacts], None] = lambda facts: None,
+    ) -> EngineInfo:
         """Wait until the actor is placed, then until its engine is up.
 
         Raises :class:`PlacementError`, :class:`EngineStartError` or :class:`ReplicaLost`.
@@ -60,6 +65,7 @@ class ReplicaLink:
             self.facts = await self._call(self._actor.where.remote, placement_seconds)
         except TimeoutError:
             raise PlacementError(await asyncio.to_thread(self._why_not_placed, placement_seconds)) from None
+        on_placed(self.facts)
         started: Started = await self._call_known(
             lambda: self._actor.start.remote(limit), self._config.start_timeout_seconds
         )

@@ -16,7 +16,7 @@ from evalray.errors import EngineDied
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import ReplicaProgress
 from evalray.runtime.queue import WorkItem, WorkQueue, WorkSource
-from evalray.runtime.replica import Deliver, PoolSpec, Replica
+from evalray.runtime.replica import Deliver, PoolSpec, Replica, ReplicaWatch
 from evalray.types import Generation
 
 
@@ -32,6 +32,7 @@ class EnginePool:
         policy: RuntimePolicy | None = None,
         on_ready: Callable[[EngineInfo], None] = lambda info: None,
         say: Callable[[str], None] = lambda line: None,
+        watch: ReplicaWatch | None = None,
     ) -> None:
         self.spec = spec
         self._policy = policy or RuntimePolicy()
@@ -51,6 +52,7 @@ class EnginePool:
                 on_ready=self._ready,
                 wake_others=self.wake,
                 say=say,
+                watch=watch,
             )
             for index in range(spec.replicas)
         ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from evalray.engines.base import EngineConfig, EngineInfo
 from evalray.errors import EngineStartError, PlacementError
-from evalray.runtime.actor import Reply
+from evalray.runtime.actor import ActorFacts, Reply
 from evalray.runtime.link import ReplicaLink, ReplicaLost
 from evalray.runtime.placement import Need
 from evalray.runtime.policy import RuntimePolicy
@@ -22,6 +23,18 @@ from evalray.types import Generation
 
 Finished = list[tuple[WorkItem, Generation]]
 Deliver = Callable[[Finished], Awaitable[None]]
+
+
+class ReplicaWatch(Protocol):
+    """Whoever wants to know where replicas live.  Neither call may raise."""
+
+    def placed(self, facts: ActorFacts) -> None:
+        """A replica has its place, and its engine begins to start."""
+        ...
+
+    async def ready(self, engine_id: str, facts: ActorFacts, info: EngineInfo, concurrency: int) -> None:
+        """A replica's engine is up; nothing is asked of it before this returns."""
+        ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,6 +64,7 @@ class Replica:
         on_ready: Callable[[EngineInfo], None],
         wake_others: Callable[[], None],
         say: Callable[[str], None],
+        watch: ReplicaWatch | None = None,
     ) -> None:
         self.engine_id = f"{spec.name}/{index}"
         self.progress = ReplicaProgress(self.engine_id, spec.config.model)
@@ -67,6 +81,7 @@ class Replica:
         self._on_ready = on_ready
         self._wake_others = wake_others
         self._say = say
+        self._watch = watch
         self._fruitless = 0
         self._was_ready = False
         self._recalled = False
@@ -101,7 +116,11 @@ class Replica:
     async def _live(self) -> None:
         link = self.link = ReplicaLink(self._spec.config, self.engine_id, self._spec.need, self._policy)
         try:
-            info = await link.open(self._spec.in_flight, self._spec.placement_seconds)
+            watch = self._watch
+            on_placed = watch.placed if watch is not None else _ignore
+            info = await link.open(self._spec.in_flight, self._spec.placement_seconds, on_placed)
+            if watch is not None and link.facts is not None:
+                await watch.ready(self.engine_id, link.facts, info, link.limit)
         except (EngineStartError, PlacementError):
             link.kill()
             raise
@@ -206,3 +225,7 @@ class Replica:
             error=f"this sample ended {item.kills} engines, the last one alone in it: {lost.reason}",
             error_kind="quarantined",
         )
+
+
+def _ignore(facts: ActorFacts) -> None:
+    """Nobody watches."""

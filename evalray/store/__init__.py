@@ -3,7 +3,7 @@
 from evalray.store.failures import why_failed
 from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
-from evalray.store.reading import iter_results, read_summary
+from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
 from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs
@@ -14,6 +14,7 @@ __all__ = [
     "StoredRun",
     "SweepStore",
     "finalize_run",
+    "iter_generations",
     "iter_results",
     "list_runs",
     "read_run",

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evalray.store.activity import Activity
+from evalray.store.device_figures import DeviceFigures
 from evalray.store.index import RunIndex
 from evalray.store.journal import Damage
 from evalray.store.jsonlines import pretty, written_beside
@@ -27,24 +28,26 @@ def finalize_run(run_directory: Path) -> RunSummary:
     files = RunFiles(Path(run_directory))
     manifest = RunManifest.read(files.manifest)
     activity = Activity.read(files.activity)
+    figures = DeviceFigures.read(files.directory)
     with (
         written_beside(files.summary) as summary_file,
         written_beside(files.results) as results,
         written_beside(files.parquet) as parquet,
     ):
-        damage = _write_rows(files, manifest, activity, RowWriter(results, parquet))
+        damage = _write_rows(files, manifest, activity, figures, RowWriter(results, parquet))
         # Flushed before any is renamed: a full disk must not leave a mixture of old and new.
         parquet.flush()
         results.flush()
         stated = manifest.info.get("warnings") or []
-        summary = summarize(Path(parquet.name), manifest, activity, [*map(str, stated), *map(str, damage)])
+        told = [*map(str, stated), *map(str, damage), *figures.problems]
+        summary = summarize(Path(parquet.name), manifest, activity, told, figures.run)
         summary_file.write(pretty(asdict(summary)))
         summary_file.flush()
     return summary
 
 
 def _write_rows(
-    files: RunFiles, manifest: RunManifest, activity: Activity, writer: RowWriter
+    files: RunFiles, manifest: RunManifest, activity: Activity, figures: DeviceFigures, writer: RowWriter
 ) -> list[Damage]:
     """Join the journals into ``writer``; returns what could not be read."""
     index = RunIndex.read(
@@ -56,7 +59,7 @@ def _write_rows(
         on_time=activity.saw,
     )
     damage = list(index.damage)
-    for row in iter_rows(files, manifest, index, damage):
+    for row in iter_rows(files, manifest, index, damage, figures):
         writer.write(row)
     writer.close()
     return damage

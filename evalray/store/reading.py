@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from evalray.errors import StoreError
-from evalray.store.journal import parse
+from evalray.store.journal import parse, read_lines
 from evalray.store.jsonlines import read_json, store_errors
+from evalray.store.layout import RunFiles
+from evalray.store.lines import read_generation
 from evalray.store.rows import COLUMNS, KINDS
-from evalray.types import EvalResult, MetricStats, RunSummary
+from evalray.types import EvalResult, Generation, MetricStats, RunSummary
 
 _MAPPINGS = tuple(name for name, kind in KINDS.items() if kind is dict)
 _STATS = tuple(f.name for f in fields(MetricStats))
@@ -60,6 +62,18 @@ def _from_parquet(path: Path) -> Iterator[EvalResult]:
 
 def _row(value: dict[str, Any]) -> EvalResult:
     return EvalResult(**{name: value[name] for name in COLUMNS if name in value})
+
+
+def iter_generations(run_directory: Path) -> Iterator[tuple[int, int, Generation]]:
+    """Position, epoch and generation of every line of a run's journal, superseded ones included.
+
+    Raises :class:`StoreError` where it cannot be read; damaged lines are passed over.
+    """
+    for _, line in read_lines(RunFiles(Path(run_directory)).generations):
+        value = parse(line) or {}
+        position, epoch = value.get("position"), value.get("epoch")
+        if isinstance(position, int) and isinstance(epoch, int):
+            yield position, epoch, read_generation(value)
 
 
 def read_summary(path: Path) -> RunSummary:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import IO, Any, get_args, get_type_hints
 
+from evalray.store.device_figures import DeviceFigures
 from evalray.store.index import RunIndex
 from evalray.store.journal import Damage, LineReader, parse, read_lines
 from evalray.store.jsonlines import encode, without_lone_surrogates
@@ -48,13 +49,18 @@ _LARGEST = 2**62
 
 
 def iter_rows(
-    files: RunFiles, manifest: RunManifest, index: RunIndex, damage: list[Damage]
+    files: RunFiles,
+    manifest: RunManifest,
+    index: RunIndex,
+    damage: list[Damage],
+    figures: DeviceFigures | None = None,
 ) -> Iterator[EvalResult]:
     """The rows of a run in order of position, then epoch.
 
     A sample that was neither generated nor recorded as skipped has none.
     """
     skipped = _skipped_offsets(files.skipped, index, damage)
+    figures = figures or DeviceFigures.read(files.directory)
     readers = LineReader(files.generations), LineReader(files.scores), LineReader(files.skipped)
     generations, scores, skips = readers
     try:
@@ -64,7 +70,9 @@ def iter_rows(
                 if offset is not None:
                     score_offset = index.score_offset(position, epoch)
                     score = None if score_offset is None else scores.read(score_offset)
-                    yield _generated_row(manifest, position, epoch, generations.read(offset), score)
+                    row = _generated_row(manifest, position, epoch, generations.read(offset), score)
+                    figures.join(row)
+                    yield row
                 elif skipped and skipped[slot := position * manifest.epochs + epoch]:
                     yield _skipped_row(manifest, position, epoch, skips.read(skipped[slot] - 1))
     finally:

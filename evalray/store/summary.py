@@ -22,7 +22,9 @@ from evalray.stats import (
     wilson_interval,
 )
 from evalray.store.activity import Activity
+from evalray.store.energy import set_device_figures
 from evalray.store.layout import RunManifest
+from evalray.store.rows import TELEMETRY
 from evalray.types import Outcome, RunSummary
 
 _ERRORS = (Outcome.ENGINE_ERROR, Outcome.SCORER_ERROR, Outcome.JUDGE_ERROR)
@@ -44,6 +46,7 @@ _STATS = {
     "input_token_stats": "prompt_tokens",
     "output_token_stats": "completion_tokens",
     "queue_stats": "queue_seconds",
+    "energy_per_output_token_stats": "energy_per_output_token_joules",
 }
 
 
@@ -82,11 +85,22 @@ class _Rows:
         self._file.close()
 
 
-def summarize(parquet: Path, manifest: RunManifest, activity: Activity, warnings: list[str]) -> RunSummary:
-    """The summary of the rows in ``parquet``; ``warnings`` come before its own."""
+def summarize(
+    parquet: Path,
+    manifest: RunManifest,
+    activity: Activity,
+    warnings: list[str],
+    device_figures: dict[str, Any] | None = None,
+) -> RunSummary:
+    """The summary of the rows in ``parquet``; ``warnings`` come before its own.
+
+    ``device_figures``: what telemetry says of the run as a whole.
+    """
     rows = _Rows(parquet)
     try:
-        return _summarize(rows, manifest, activity, warnings)
+        summary = _summarize(rows, manifest, activity, warnings)
+        set_device_figures(summary, rows.numbers, device_figures or {})
+        return summary
     finally:
         rows.close()
 
@@ -191,13 +205,12 @@ def _set_intervals(summary: RunSummary, flags: np.ndarray, positions: np.ndarray
 
 
 def _set_measurements(summary: RunSummary, rows: _Rows, answered: np.ndarray, activity: Activity) -> None:
+    warm = rows.numbers("warmup") == 1
     for field_name, column in _STATS.items():
-        values = rows.numbers(column)[answered]
+        values = rows.numbers(column)[answered & ~warm if column in TELEMETRY else answered]
         setattr(summary, field_name, metric_stats(values))
         total = _total(values)
-        if column == "energy_joules":
-            summary.total_energy_joules = total
-        elif column == "prompt_tokens":
+        if column == "prompt_tokens":
             summary.total_input_tokens = None if total is None else int(total)
         elif column == "completion_tokens":
             summary.total_output_tokens = None if total is None else int(total)

@@ -45,9 +45,6 @@ def suite_from_table(table: dict[str, Any], source: str, registry: Registry | No
     problems += check_names(table, source, registry)
     if problems or suite is None:
         raise ConfigError(problems)
-    for key in ("telemetry", "gpu_metrics"):
-        if getattr(suite.run, key):
-            warnings.append(f"{source}: run.{key}: not measured by this version")
     suite.models = _without_repeats(suite.models, "models", source, warnings)
     suite.benchmarks = _without_repeats(suite.benchmarks, "benchmarks", source, warnings)
     suite._warnings = warnings

@@ -69,7 +69,7 @@ class RunSection(BaseModel):
     max_workers: Count | None = None
     output_dir: str = "results/"
     seed: Seed = 42
-    telemetry: bool = False
+    telemetry: bool = True
     gpu_metrics: bool = False
     warmup_samples: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.1

@@ -63,6 +63,15 @@ def run_metrics(summary: RunSummary) -> dict[str, float | int | None]:
         **_totals(summary),
         "throughput/samples_per_second": summary.samples_per_second,
         "throughput/output_tokens_per_second": summary.output_tokens_per_second,
+        "energy/idle_joules": summary.idle_joules,
+        "energy/joules_per_correct": summary.joules_per_correct,
+        "energy/tokens_per_joule": summary.tokens_per_joule,
+        "energy/accuracy_per_watt": summary.accuracy_per_watt,
+        "energy/avg_power_watts": summary.avg_power_watts,
+        "energy/peak_power_watts": summary.peak_power_watts,
+        "energy/steady_state_joules_per_token": summary.steady_state_joules_per_token,
+        "utilization/mfu_pct": summary.mfu_pct,
+        "utilization/mbu_pct": summary.mbu_pct,
     }
     metrics |= {f"outcomes/{o}": summary.outcomes.get(o, 0) for o in Outcome}
     metrics |= {f"score/pass_at_{str(k).removeprefix('pass@')}": v for k, v in summary.pass_at_k.items()}
