@@ -27,7 +27,8 @@ from evalray.tracking.redact import redact_text
 from evalray.tracking.sync import SweepHandle, SyncReport, child_run, open_sweep, resume, sync_open, sync_run
 
 RETRY_SECONDS = 30.0
-NICENESS = 10
+#: Below Ray's workers, which run at 15: engines come first.
+NICENESS = 19
 
 
 @dataclass(slots=True)
