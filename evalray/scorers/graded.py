@@ -40,14 +40,10 @@ _COMMON = (
 
 
 @dataclass(slots=True, frozen=True)
-class FramesScorer(Scorer):
-    """FRAMES: a judge decides whether the answer holds the fact that the reference states."""
+class ComparisonScorer(Scorer):
+    """A judge decides by ``criteria`` whether the answer says what the reference says."""
 
-    scorer_id: ClassVar[str] = "frames"
-    criteria: ClassVar[tuple[str, ...]] = (
-        *_COMMON,
-        "More detail than the reference asks for is no fault, as long as nothing contradicts the reference.",
-    )
+    criteria: ClassVar[tuple[str, ...]]
 
     @property
     def uses_judge(self) -> bool:
@@ -57,12 +53,25 @@ class FramesScorer(Scorer):
         return _undecidable(record, answer) or _ask_yes_or_no(record, answer, self.criteria)
 
     def read_verdict(self, record: EvalRecord, answer: Answer, call: JudgeCall, replies: list[str]) -> Score:
-        return _read_yes_or_no(record, answer, call, replies[0])
+        read = read_reply(replies[0], YES_OR_NO)
+        metadata = reply_metadata(call.metadata, replies[0], read)
+        if read is None:
+            return unreadable(metadata)
+        return judged(record, answer, correct=read.value == "yes", metadata=metadata)
 
 
-@dataclass(slots=True, frozen=True)
-class HLEScorer(Scorer):
-    """Humanity's Last Exam: a judge decides whether the final answer is the reference."""
+class FramesScorer(ComparisonScorer):
+    """FRAMES: the answer holds the fact that the reference states."""
+
+    scorer_id: ClassVar[str] = "frames"
+    criteria: ClassVar[tuple[str, ...]] = (
+        *_COMMON,
+        "More detail than the reference asks for is no fault, as long as nothing contradicts the reference.",
+    )
+
+
+class HLEScorer(ComparisonScorer):
+    """Humanity's Last Exam: the final answer is the reference."""
 
     scorer_id: ClassVar[str] = "hle"
     criteria: ClassVar[tuple[str, ...]] = (
@@ -71,19 +80,9 @@ class HLEScorer(Scorer):
         "Where the reference is a letter of a choice, that choice must be the one that is answered.",
     )
 
-    @property
-    def uses_judge(self) -> bool:
-        return True
-
-    def assess(self, record: EvalRecord, answer: Answer) -> Score | JudgeCall:
-        return _undecidable(record, answer) or _ask_yes_or_no(record, answer, self.criteria)
-
-    def read_verdict(self, record: EvalRecord, answer: Answer, call: JudgeCall, replies: list[str]) -> Score:
-        return _read_yes_or_no(record, answer, call, replies[0])
-
 
 @dataclass(slots=True, frozen=True)
-class ReasoningScorer(Scorer):
+class ReasoningScorer(ComparisonScorer):
     """Right by rule where the final answer equals the reference as text, number or simple expression; else a judge.
 
     With ``judge = false`` what no rule finds right is wrong, or unread.
@@ -116,9 +115,6 @@ class ReasoningScorer(Scorer):
         if not self.judge or (answer.truncated and stated.value is None):
             return verdict(answer, stated, lambda _: False, {"reference": shown(reference)})
         return _ask_yes_or_no(record, answer, self.criteria, match_type="llm_fallback")
-
-    def read_verdict(self, record: EvalRecord, answer: Answer, call: JudgeCall, replies: list[str]) -> Score:
-        return _read_yes_or_no(record, answer, call, replies[0])
 
 
 _ATTEMPT = VerdictFormat(
@@ -203,14 +199,6 @@ def _ask_yes_or_no(
 ) -> JudgeCall:
     prompt = comparison_prompt(record, answer, task=_TASK, criteria=criteria, form=YES_OR_NO)
     return JudgeCall((prompt,), dict(metadata))
-
-
-def _read_yes_or_no(record: EvalRecord, answer: Answer, call: JudgeCall, reply: str) -> Score:
-    read = read_reply(reply, YES_OR_NO)
-    metadata = reply_metadata(call.metadata, reply, read)
-    if read is None:
-        return unreadable(metadata)
-    return judged(record, answer, correct=read.value == "yes", metadata=metadata)
 
 
 def _equal_extraction(reference: str, answer: Answer) -> Extraction | None:
