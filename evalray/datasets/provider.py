@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
 
-from evalray.datasets.base import BadRow, DatasetProvider
+from evalray.datasets.bad_rows import BadRows, TellsBadRows, left_out, no_good_rows, told_apart
+from evalray.datasets.base import DatasetProvider
 from evalray.datasets.mapping import RowMapper
 from evalray.datasets.order import Repeats, UInt32s, UInt64s, find_repeats, hash64, seeded_order
 from evalray.datasets.source import RowSource
@@ -22,12 +23,6 @@ from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
-from evalray.wording import counted
-
-_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
-
-#: How many bad rows are kept with their reasons; the rest is counted.
-MAX_BAD_ROWS = 20
 
 OpenSource = Callable[[str | None], RowSource]
 """Opens the rows of a split; ``None`` is the benchmark's own."""
@@ -35,21 +30,7 @@ OpenSource = Callable[[str | None], RowSource]
 _NUMBERED_ID = re.compile(r"#\d+$")
 
 
-class BadRows:
-    """The first bad rows by place and reason, and the counts of all of them and of those left out."""
-
-    def __init__(self) -> None:
-        self.first: list[BadRow] = []
-        self.count = 0
-        self.filtered = 0
-
-    def add(self, where: str, reason: str) -> None:
-        self.count += 1
-        if len(self.first) < MAX_BAD_ROWS:
-            self.first.append(BadRow(where, reason))
-
-
-class IndexedDataset(DatasetProvider):
+class IndexedDataset(TellsBadRows, DatasetProvider):
     """A benchmark's records with random access.  Not for two threads at once."""
 
     def __init__(self, benchmark: Benchmark, config: RunConfig, open_source: OpenSource) -> None:
@@ -79,9 +60,7 @@ class IndexedDataset(DatasetProvider):
         repeated = len(self._repeats.rows)
         if repeated:
             first = self._mapper.record_id(self._row(int(self._repeats.rows[0])))
-            self._warnings.append(
-                f"{counted(repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...; first: {first!r}"
-            )
+            self._warnings.append(f"{told_apart(repeated)}; first: {first!r}")
         final = self._number_repeats(hashes) if repeated and (numbered or wanted is not None) else hashes
         if wanted is not None:
             order = self._select(order, final, wanted)
@@ -172,18 +151,6 @@ class IndexedDataset(DatasetProvider):
         return self._digest
 
     @property
-    def bad_rows(self) -> list[BadRow]:
-        return list(self._bad.first)
-
-    @property
-    def bad_row_count(self) -> int:
-        return self._bad.count
-
-    @property
-    def filtered_row_count(self) -> int:
-        return self._bad.filtered
-
-    @property
     def warnings(self) -> list[str]:
         return list(self._warnings)
 
@@ -194,27 +161,3 @@ class IndexedDataset(DatasetProvider):
         if self._source is None:
             raise DatasetError(f"{self.dataset_id}: the data is not loaded; call load() first")
         return self._source
-
-
-#: Columns of the data that are named where none of its rows can be used.
-_NAMED_COLUMNS = 12
-
-
-def left_out(count: int) -> str:
-    """The warning about rows that a filter leaves out."""
-    rows = "1 row is" if count == 1 else f"{count:,} rows are"
-    return f"{rows} left out by the benchmark's filter"
-
-
-def no_good_rows(name: str, bad: BadRows, column_names: Sequence[str]) -> str:
-    """Why a data set without a single record cannot be run, in one line."""
-    if not bad.count:
-        if bad.filtered:
-            return f"{name}: all {bad.filtered} rows are left out by the benchmark's filter; choose other data or another split"
-        return f"{name}: the data has no rows"
-    first = bad.first[0]
-    message = f"{name}: none of the {bad.count} rows can be used; first: {first.where}: {first.reason}"
-    if column_names and "missing" in first.reason:
-        more = ", ..." if len(column_names) > _NAMED_COLUMNS else ""
-        message += f" (the data has: {', '.join(column_names[:_NAMED_COLUMNS])}{more})"
-    return message

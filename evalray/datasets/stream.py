@@ -11,18 +11,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from evalray.datasets.base import BadRow, DatasetProvider
+from evalray.datasets.bad_rows import BadRows, TellsBadRows, left_out, no_good_rows, told_apart
+from evalray.datasets.base import DatasetProvider
 from evalray.datasets.hub import from_hub
 from evalray.datasets.mapping import RowMapper
-from evalray.datasets.provider import BadRows, left_out, no_good_rows
 from evalray.datasets.tables import TableLocation, explain, import_library
 from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
-from evalray.wording import counted
-
-_REPEATS, _REPEAT = "row repeats an earlier record id and is", "rows repeat an earlier record id and are"
 
 #: Rows held to shuffle among.
 WINDOW = 10_000
@@ -30,7 +27,7 @@ WINDOW = 10_000
 LOOKED_AT = 1_000
 
 
-class StreamedDataset(DatasetProvider):
+class StreamedDataset(TellsBadRows, DatasetProvider):
     """A window-shuffled stream, cut to ``max_samples``, which must be given."""
 
     def __init__(self, benchmark: Benchmark, config: RunConfig, location: TableLocation) -> None:
@@ -152,22 +149,10 @@ class StreamedDataset(DatasetProvider):
         return hashlib.sha256(json.dumps(self._identity, default=str).encode()).hexdigest()
 
     @property
-    def bad_rows(self) -> list[BadRow]:
-        return list(self._bad.first)
-
-    @property
-    def bad_row_count(self) -> int:
-        return self._bad.count
-
-    @property
-    def filtered_row_count(self) -> int:
-        return self._bad.filtered
-
-    @property
     def warnings(self) -> list[str]:
         found = [f"streamed: shuffled within a window of {WINDOW:,} rows, which is not a full permutation"]
         if self._bad.filtered:
             found.append(left_out(self._bad.filtered))
         if self._repeated:
-            found.append(f"{counted(self._repeated, _REPEATS, _REPEAT)} told apart by #2, #3, ...")
+            found.append(told_apart(self._repeated))
         return found
