@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from evalray.datasets import DatasetProvider, open_dataset
+from evalray.datasets import DatasetProvider
 from evalray.engines.base import EngineConfig, EngineInfo
 from evalray.errors import DatasetError
 from evalray.plan import PlannedRun
-from evalray.prompts import fewshot_messages, prompt_hash
-from evalray.runtime.actor import find_engine
+from evalray.runtime.opening import data_info, open_planned_run
 from evalray.runtime.prefetch import Pending, Prefetched
 from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
-from evalray.store import RunStore, SweepStore, finalize_run, run_fingerprint, why_failed
-from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunConfig, RunSummary, Score
+from evalray.store import RunStore, SweepStore, finalize_run, why_failed
+from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
 
 _STATES: dict[str, RunStatus] = {"complete": "complete", "partial": "partial", "failed": "failed"}
-#: Directories are chosen by name, one run at a time.
-_opening = threading.Lock()
 #: How far scoring is with a sample, in this process.
 _UNTOUCHED, _TAKEN, _SPILLED = 0, 1, 2
 
@@ -82,72 +76,21 @@ class Cell:
         Raises :class:`DatasetError`, :class:`ConfigError` or :class:`StoreError`.
         """
         self.progress.state = "loading"
-        if self.planned.stored is not None:
-            with _opening:
-                store = self.planned.stored.reopen(
-                    sweep, self.config, self.scorer.fingerprint, self._scoring_info()
-                )
-            self._opened(store)
-            return
-        config, benchmark = self.config, self.planned.benchmark
-        assert benchmark is not None
-        provider = self.planned.provider or open_dataset(benchmark, config)
-        digest = _digest(provider, config) if self.planned.provider is not None else ""
-        provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
-        head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
-        self._head = (*head, *fewshot_messages(benchmark, config.num_fewshot))
-        engine_class = find_engine(self._engine.engine)
-        neutral = engine_class.answer_neutral_args
-        digest, prompt = digest or provider.digest(), prompt_hash(benchmark, config)
-        fingerprint = run_fingerprint(
-            config,
-            engine=self._engine.engine,
-            engine_args={k: v for k, v in self._engine.engine_args.items() if k not in neutral},
-            prompt_hash=prompt,
-            data_digest=digest,
-        )
-        info = {
-            "engine": self._engine.engine,
-            "category": benchmark.category,
-            "data": config.data or benchmark.data_path,
-            "data_digest": digest,
-            "prompt_hash": prompt,
-            "bad_rows": provider.bad_row_count,
-            "warnings": self._warnings(provider),
-            **self._scoring_info(),
-        }
-        with _opening:
-            store = sweep.open_run(
-                config,
-                fingerprint=fingerprint,
-                scorer_fingerprint=self.scorer.fingerprint,
-                num_records=provider.size(),
-                info=info,
+        opened = open_planned_run(self.planned, self._engine, self.scorer, sweep)
+        store, provider, epochs = opened.store, opened.provider, self.config.epochs
+        if provider is not None:
+            self._provider, self._head = provider, opened.head
+            self._remaining = sum(
+                not store.generation_done(position, epoch)
+                for epoch in range(epochs)
+                for position in range(provider.size())
             )
-        self._provider = provider
-        records, epochs = provider.size(), config.epochs
-        self._remaining = sum(
-            not store.generation_done(position, epoch)
-            for epoch in range(epochs)
-            for position in range(records)
-        )
-        self._pending = self._iterate(provider, store) if self._remaining else None
-        self._opened(store)
-
-    def _opened(self, store: RunStore) -> None:
+            self._pending = self._iterate(provider, store) if self._remaining else None
         self._taken = bytearray(store.manifest.planned)
         self.progress.planned = store.manifest.planned
         self.progress.outcomes = store.resumed_outcomes()
         self.progress.resumed = self.progress.done
         self._store = store
-
-    def _scoring_info(self) -> dict[str, Any]:
-        """What ``run.json`` says of how answers are scored."""
-        judge = self.scorer.judge
-        return {
-            "summary_rates": dict(self.scorer.scorer.summary_rates),
-            "judge": judge.identity() if judge is not None else None,
-        }
 
     def start_prefetch(self, wake: Callable[[], None]) -> None:
         """For streamed data: read ahead from now on."""
@@ -354,7 +297,7 @@ class Cell:
         if provider is not None:
             manifest = store.manifest
             manifest.num_records = provider.size()
-            manifest.info |= {"bad_rows": provider.bad_row_count, "warnings": self._warnings(provider)}
+            manifest.info |= data_info(provider)
             manifest.write(store.files.manifest)
             store.write_skipped(self._skipped(reason))
         summary = store.finalize()
@@ -376,10 +319,6 @@ class Cell:
         with contextlib.suppress(DatasetError):
             for position, epoch, record in self._iterate(self._provider, self.store):
                 yield position, epoch, record, reason
-
-    def _warnings(self, provider: DatasetProvider) -> list[str]:
-        bad = [f"bad row left out: {row.where}: {row.reason}" for row in provider.bad_rows[:5]]
-        return [*provider.warnings, *bad]
 
     def end(self, status: RunStatus, reason: str = "", summary: RunSummary | None = None) -> None:
         """The cell's last word."""
@@ -419,18 +358,3 @@ class Cell:
             "samples_per_second": progress.samples_per_second,
             "output_tokens_per_second": progress.tokens_per_second,
         }
-
-
-def _digest(provider: DatasetProvider, config: RunConfig) -> str:
-    """Hash of all the data of a provider made in Python: its own, else that of its records.
-
-    Of all, not of those selected: more samples of the same data are the same run.
-    """
-    provider.load(max_samples=None, split=config.dataset_split, seed=config.seed)
-    if own := provider.digest():
-        return own
-    digest = hashlib.sha256()
-    for record in provider.iter_records():
-        line = json.dumps([record.record_id, record.problem, record.reference])
-        digest.update(line.encode("ascii") + b"\n")
-    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""Before a cell runs: its data loaded, its journal opened, and what ``run.json`` says of both.  Blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from evalray.datasets import DatasetProvider, open_dataset
+from evalray.engines.base import EngineConfig
+from evalray.plan import PlannedRun
+from evalray.prompts import fewshot_messages, prompt_hash
+from evalray.runtime.actor import find_engine
+from evalray.runtime.scoring import RunScorer
+from evalray.store import RunStore, SweepStore, run_fingerprint
+from evalray.types import RunConfig
+
+#: Directories are chosen by name, one run at a time.
+_opening = threading.Lock()
+
+
+@dataclass(slots=True, frozen=True)
+class OpenedRun:
+    """What a cell works with.  ``provider`` is ``None`` for a stored run, which has nothing to generate."""
+
+    store: RunStore
+    provider: DatasetProvider | None = None
+    head: tuple[dict[str, str], ...] = ()
+    """Messages before each record's own: system prompt and worked examples."""
+
+
+def open_planned_run(
+    planned: PlannedRun, engine: EngineConfig, scorer: RunScorer, sweep: SweepStore
+) -> OpenedRun:
+    """Raises :class:`DatasetError`, :class:`ConfigError` or :class:`StoreError`."""
+    config, benchmark = planned.config, planned.benchmark
+    if planned.stored is not None:
+        with _opening:
+            return OpenedRun(planned.stored.reopen(sweep, config, scorer.fingerprint, _scoring_info(scorer)))
+    assert benchmark is not None
+    provider = planned.provider or open_dataset(benchmark, config)
+    digest = _digest(provider, config) if planned.provider is not None else ""
+    provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
+    head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+    neutral = find_engine(engine.engine).answer_neutral_args
+    digest, prompt = digest or provider.digest(), prompt_hash(benchmark, config)
+    fingerprint = run_fingerprint(
+        config,
+        engine=engine.engine,
+        engine_args={k: v for k, v in engine.engine_args.items() if k not in neutral},
+        prompt_hash=prompt,
+        data_digest=digest,
+    )
+    info = {
+        "engine": engine.engine,
+        "category": benchmark.category,
+        "data": config.data or benchmark.data_path,
+        "data_digest": digest,
+        "prompt_hash": prompt,
+        **data_info(provider),
+        **_scoring_info(scorer),
+    }
+    with _opening:
+        store = sweep.open_run(
+            config,
+            fingerprint=fingerprint,
+            scorer_fingerprint=scorer.fingerprint,
+            num_records=provider.size(),
+            info=info,
+        )
+    return OpenedRun(store, provider, (*head, *fewshot_messages(benchmark, config.num_fewshot)))
+
+
+def data_info(provider: DatasetProvider) -> dict[str, Any]:
+    """What ``run.json`` says of rows that were left out, so far."""
+    bad = [f"bad row left out: {row.where}: {row.reason}" for row in provider.bad_rows[:5]]
+    return {"bad_rows": provider.bad_row_count, "warnings": [*provider.warnings, *bad]}
+
+
+def _scoring_info(scorer: RunScorer) -> dict[str, Any]:
+    """What ``run.json`` says of how answers are scored."""
+    judge = scorer.judge
+    return {
+        "summary_rates": dict(scorer.scorer.summary_rates),
+        "judge": judge.identity() if judge is not None else None,
+    }
+
+
+def _digest(provider: DatasetProvider, config: RunConfig) -> str:
+    """Hash of all the data of a provider made in Python: its own, else that of its records.
+
+    Of all, not of those selected: more samples of the same data are the same run.
+    """
+    provider.load(max_samples=None, split=config.dataset_split, seed=config.seed)
+    if own := provider.digest():
+        return own
+    digest = hashlib.sha256()
+    for record in provider.iter_records():
+        line = json.dumps([record.record_id, record.problem, record.reference])
+        digest.update(line.encode("ascii") + b"\n")
+    return digest.hexdigest()
