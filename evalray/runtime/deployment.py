@@ -37,7 +37,6 @@ from evalray.types import EvalRecord, Generation, RunSummary, Score
 
 INTERRUPTED = "interrupted; the same command continues"
 _RESCORE_FLUSH = 64
-_SCORING_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -367,17 +366,19 @@ class DeploymentRun:
                 await asyncio.sleep(0)
 
     async def _let_scoring_end(self, rescoring: list[asyncio.Task[None]]) -> None:
-        """Wait for verdicts under way; what takes too long after a stop is scored on resume."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _SCORING_SECONDS if self._stopped else None
-        while any(c.scoring or c.rescoring or c.spilled for c in self._open_cells()):
+        """Wait for verdicts under way.  After a stop, what spilled or takes too long is scored on resume."""
+        loop, seconds = asyncio.get_running_loop(), self._around.policy.scoring_seconds
+        deadline = loop.time() + seconds if self._stopped else None
+        while any(
+            c.scoring or c.rescoring or (c.spilled and not self._stopped) for c in self._open_cells()
+        ):
             for task in rescoring:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     raise error
             if self._failed is not None:
                 raise self._failed
             if deadline is None and self._stopped:
-                deadline = loop.time() + _SCORING_SECONDS
+                deadline = loop.time() + seconds
             if deadline is not None and loop.time() > deadline:
                 return
             await asyncio.sleep(0.05)

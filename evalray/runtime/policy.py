@@ -28,6 +28,8 @@ class RuntimePolicy:
     """For requests in flight once the sweep is asked to stop."""
     stop_seconds: float = 10.0
     """For an engine to close itself before its actor is killed."""
+    scoring_seconds: float = 60.0
+    """For verdicts under way once a deployment has been stopped."""
     scoring_workers: int = 2
     """Isolated scorers at once."""
     scoring_backlog: int = 256
