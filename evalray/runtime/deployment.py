@@ -369,9 +369,7 @@ class DeploymentRun:
         """Wait for verdicts under way.  After a stop, what spilled or takes too long is scored on resume."""
         loop, seconds = asyncio.get_running_loop(), self._around.policy.scoring_seconds
         deadline = loop.time() + seconds if self._stopped else None
-        while any(
-            c.scoring or c.rescoring or (c.spilled and not self._stopped) for c in self._open_cells()
-        ):
+        while any(c.scoring or c.rescoring or (c.spilled and not self._stopped) for c in self._open_cells()):
             for task in rescoring:
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     raise error
