@@ -2,12 +2,14 @@
 
 MLflow's page renders this file inside itself, so one unescaped answer of a model could script a
 user's tracking server.  The template engine escapes every value, the page forbids scripts by its
-content security policy, and nothing computed here goes into a style but numbers.
+content security policy, and nothing computed here goes into a style but numbers.  Plots are
+images (``data:`` addresses), in which a browser runs nothing.
 """
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -15,7 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from evalray.reports import table
 from evalray.reports.collect import ReportedRun, SweepReport
 from evalray.reports.escape import plain
+from evalray.reports.power_files import PowerFiles, plot_uri
 from evalray.types import Outcome, RunSummary
+
+#: All plots of a page together, so that it opens at once whatever the number of runs.
+MAX_PLOT_BYTES = 3_000_000
+#: With more plots than this they wait for a click.
+_OPEN_PLOTS = 4
 
 
 def render_html(report: SweepReport) -> str:
@@ -27,21 +35,36 @@ def render_html(report: SweepReport) -> str:
         trim_blocks=True,
     )
     environment.filters["clean"] = lambda text, limit=0: plain(str(text), limit)
+    plots = _plots(report)
     return environment.get_template("report.html.jinja").render(
         report=report,
         facts=table.facts(report),
         warnings=table.warnings(report),
         matrix=table.matrix(report),
         outcome_names=[str(outcome) for outcome in Outcome],
-        sections=[_section(name, report.of_benchmark(name)) for name in report.benchmarks],
+        sections=[_section(name, report, plots) for name in report.benchmarks],
+        plots_open=len(plots) <= _OPEN_PLOTS,
     )
 
 
-def _section(benchmark: str, runs: list[ReportedRun]) -> dict[str, Any]:
+def _plots(report: SweepReport) -> dict[str, str]:
+    """Each run's plot as an address, as long as there is room; the rest is named by its file."""
+    plots: dict[str, str] = {}
+    room = MAX_PLOT_BYTES
+    for run in report.runs:
+        uri = plot_uri(report.directory / run.name, room * 3 // 4)
+        if uri is not None:
+            plots[run.name] = uri
+            room -= len(uri)
+    return plots
+
+
+def _section(benchmark: str, report: SweepReport, plots: dict[str, str]) -> dict[str, Any]:
+    runs = report.of_benchmark(benchmark)
     seen = {name for run in runs for name, number in run.summary.outcomes.items() if number}
     return {
         "benchmark": benchmark,
-        "runs": [_run(run) for run in runs],
+        "runs": [_run(run) | _plot(report.directory / run.name, plots.get(run.name)) for run in runs],
         "outcome_names": [str(outcome) for outcome in Outcome if outcome in seen],
         "leaderboard": table.leaderboard(runs),
         "outcomes": table.outcomes(runs),
@@ -53,6 +76,7 @@ def _run(run: ReportedRun) -> dict[str, Any]:
     subjects = table.subjects(run.summary) if table.has_subjects(run.summary) else None
     return {
         "summary": run.summary,
+        "name": run.name,
         "label": run.label,
         "accuracy": table.accuracy_text(run.summary),
         "scored": table.scored_text(run.summary),
@@ -62,6 +86,10 @@ def _run(run: ReportedRun) -> dict[str, Any]:
         "hidden_subjects": len(run.summary.per_subject) - len(subjects.rows) if subjects else 0,
         "excerpts": run.excerpts,
     }
+
+
+def _plot(run_directory: Path, uri: str | None) -> dict[str, Any]:
+    return {"plot": uri, "plot_left_out": uri is None and bool(PowerFiles(run_directory).present())}
 
 
 def _bar(summary: RunSummary) -> dict[str, float | None] | None:

@@ -48,6 +48,7 @@ class SweepTelemetry:
         self._local = local
         """The only node is the one that this process is on."""
         self._nodes: dict[str, asyncio.Task[MonitorLink | NodeInfo]] = {}
+        self._told: set[str] = set()
 
     @property
     def monitors(self) -> list[MonitorLink]:
@@ -97,7 +98,11 @@ class SweepTelemetry:
             self.trouble(error)
 
     def trouble(self, error: BaseException) -> None:
-        self._say(f"telemetry: {type(error).__name__}: {error}"[:300])
+        """Say it, once however often it happens."""
+        line = f"telemetry: {type(error).__name__}: {error}"[:300]
+        if line not in self._told:
+            self._told.add(line)
+            self._say(line)
 
     async def _watch(self, node_id: str) -> MonitorLink | NodeInfo:
         if self._local:
@@ -141,7 +146,8 @@ class DeploymentWatch:
             for life in self._lives:
                 self._sweep.recorder.ended(life, at)
             await self._sweep.flush(time.monotonic())
-            return bool(await asyncio.to_thread(figures_of_runs, self._sweep.directory, self._runs))
+            sweep = self._sweep
+            return bool(await asyncio.to_thread(figures_of_runs, sweep.directory, self._runs, sweep.trouble))
         except Exception as error:  # noqa: BLE001 -- the runs have their results without it
             self._sweep.trouble(error)
             return False

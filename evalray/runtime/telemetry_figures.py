@@ -10,13 +10,14 @@ import contextlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from evalray.errors import StoreError
 from evalray.runtime.recording import EngineLife, RecordedTicks, read_engines, read_ticks
 from evalray.store import iter_generations
 from evalray.telemetry import (
@@ -24,10 +25,13 @@ from evalray.telemetry import (
     ClockMap,
     DeviceSeries,
     NodeAnalysis,
+    PowerTimeline,
     RequestLog,
     RunFigures,
+    RunPart,
     analyse,
     node_series,
+    power_timeline,
     request_utilization,
 )
 from evalray.types import Generation
@@ -63,11 +67,44 @@ class _Node:
     dropped: int
 
 
-def figures_of_runs(directory: Path, runs: Sequence[str]) -> list[str]:
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def figures_of_runs(
+    directory: Path, runs: Sequence[str], trouble: Callable[[Exception], None] = _raise
+) -> list[str]:
     """Write ``<run>/telemetry/`` for those of ``runs`` that engines of record worked for; their names.
+
+    ``trouble`` is told of each run whose power could not be drawn; it has its figures all the same.
+    Raises ``OSError`` and :class:`StoreError`.
+    """
+    from evalray.reports import write_power  # here, since actors import this module and no report
+
+    asked, nodes = _analysed(directory, runs)
+    written = [name for name in runs if asked[name]]
+    for name in written:
+        _write_run(directory / name, asked[name], nodes)
+    for name in written:
+        try:
+            write_power(directory / name, power_timeline(_run_parts(asked[name], nodes)))
+        except Exception as error:  # noqa: BLE001 -- no picture is worth the figures
+            why = f"{type(error).__name__}: {error}"[:150]
+            trouble(StoreError(f"power was not plotted ({why}); `evalray telemetry {directory}` tries again"))
+    return written
+
+
+def timeline_of_run(directory: Path, run: str) -> PowerTimeline | None:
+    """A run's power over time, from what was recorded; ``None`` where nothing was.  Writes nothing.
 
     Raises ``OSError`` and :class:`StoreError`.
     """
+    asked, nodes = _analysed(directory, [run])
+    return power_timeline(_run_parts(asked[run], nodes)) if asked[run] else None
+
+
+def _analysed(directory: Path, runs: Sequence[str]) -> tuple[dict[str, list[_Asked]], list[_Node]]:
+    """The requests of each of ``runs``, and the nodes that their engines were on."""
     lives = read_engines(directory)
     wanted = set(runs)
     own = [life for life in lives if wanted & set(life.runs)]
@@ -100,12 +137,20 @@ def figures_of_runs(directory: Path, runs: Sequence[str]) -> list[str]:
         done = analyse(series, requests, [life.use() for life in together])
         notes = tuple(dict.fromkeys(note for part in ticks for note in part.node.notes))
         nodes.append(_Node(together, done, notes, sum(part.dropped for part in ticks)))
-    written = []
-    for name in runs:
-        if asked[name]:
-            _write_run(directory / name, asked[name], nodes)
-            written.append(name)
-    return written
+    return asked, nodes
+
+
+def _run_parts(asked: Sequence[_Asked], nodes: Sequence[_Node]) -> list[RunPart]:
+    """A run's requests, node by node."""
+    parts = []
+    for number, node in enumerate(nodes):
+        own = [each for each in asked if each.node == number]
+        if own:
+            first = min(own, key=lambda each: each.sent_at)
+            offset = first.sent_at - float(node.done.requests.sent[first.index])
+            indices = np.array([each.index for each in own], dtype=np.intp)
+            parts.append(RunPart(node.lives[0].node_id, node.done, indices, offset, node.notes))
+    return parts
 
 
 def _together(of_node: list[EngineLife], own: list[EngineLife]) -> list[EngineLife]:

@@ -51,6 +51,7 @@ from evalray.telemetry.sampler import NodeSampler, read_clocks
 from evalray.telemetry.series import TICK_COLUMNS, Batch, ClockPair, NodeInfo, Tick, columns
 from evalray.telemetry.shape import ModelShape, ShapeSource, WeightSource
 from evalray.telemetry.steady import SteadyState, steady_state
+from evalray.telemetry.timeline import DevicePower, PowerTimeline, RunPart, power_timeline
 from evalray.telemetry.windows import DeviceSeries, DeviceWindows, device_windows, node_series
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "DeviceKind",
     "DeviceLedger",
     "DeviceMatch",
+    "DevicePower",
     "DeviceSeries",
     "DeviceSpec",
     "DeviceWindows",
@@ -79,6 +81,7 @@ __all__ = [
     "NodeSampler",
     "Peak",
     "PeakSource",
+    "PowerTimeline",
     "ProbeError",
     "ProbeResult",
     "Reading",
@@ -87,6 +90,7 @@ __all__ = [
     "RequestFlops",
     "RequestLog",
     "RunFigures",
+    "RunPart",
     "Sequence",
     "ShapeResult",
     "ShapeSource",
@@ -115,6 +119,7 @@ __all__ = [
     "minimum_seconds",
     "model_shape",
     "node_series",
+    "power_timeline",
     "prefill_flops",
     "read_clocks",
     "request_flops",

@@ -201,10 +201,10 @@ class Store:
                 run_id, datasets=[DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "eval")])]
             )
 
-    def log_artifact(self, run_id: str, path: Path) -> None:
+    def log_artifact(self, run_id: str, path: Path, folder: str | None = None) -> None:
         """Upload one file under its own name, in the place of an earlier one."""
         with tracking_errors(self.uri):
-            self._client.log_artifact(run_id, str(path))
+            self._client.log_artifact(run_id, str(path), folder)
 
     def resume(self, run_id: str) -> None:
         """Back to ``RUNNING``."""

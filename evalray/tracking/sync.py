@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalray.errors import TrackingError
-from evalray.reports import ReportedRun, SweepReport, collect
+from evalray.reports import PowerFiles, ReportedRun, SweepReport, collect
 from evalray.store import RunEntry, list_runs
 from evalray.tracking import payload
 from evalray.tracking.client import KEY_TAG, NOTE_TAG, PARENT_TAG, SYNCED_TAG, TABLES_TAG, Store
@@ -37,6 +37,8 @@ OPEN_SECONDS = 120.0
 _STATUS = {"complete": "FINISHED", "failed": "FAILED", "partial": "KILLED"}
 _REPORTS = ("report.md", "report.html", "report.csv")
 _SAMPLES_TABLE = "samples.json"
+#: A power plot or its data that is larger stays on disk: a sweep has many runs.
+_MAX_POWER_BYTES = 8_000_000
 #: Raised when what is logged changes, so that the next sync logs it anew.
 _FORMAT = "1"
 
@@ -175,7 +177,9 @@ def sync_run(handle: SweepHandle, entry: RunEntry, run: ReportedRun) -> bool:
     summary, store = run.summary, handle.store
     child = child_run(handle, entry, summary.started_at)
     run_id = child.info.run_id
-    state = _digest(_FORMAT, entry.summary_path.read_bytes(), _json(asdict(entry.manifest)))
+    power = _power_files(entry)
+    contents = [path.read_bytes() for path in power]
+    state = _digest(_FORMAT, entry.summary_path.read_bytes(), _json(asdict(entry.manifest)), *contents)
     status = _STATUS.get(summary.status, "FINISHED")
     if child.data.tags.get(SYNCED_TAG) == state:
         _settle(handle, child, status, summary.ended_at)
@@ -198,6 +202,8 @@ def sync_run(handle: SweepHandle, entry: RunEntry, run: ReportedRun) -> bool:
     )
     _log_dataset(store, run_id, entry)
     tables = _log_run_artifacts(store, run_id, entry)
+    for path in power:
+        store.log_artifact(run_id, path, "telemetry")
     store.log(run_id, tags={TABLES_TAG: json.dumps(tables), SYNCED_TAG: state})
     _settle(handle, child, status, summary.ended_at)
     child.data.tags[SYNCED_TAG] = state
@@ -299,6 +305,12 @@ def _log_run_artifacts(store: Store, run_id: str, entry: RunEntry) -> list[dict[
             store.log_artifact(run_id, place / _SAMPLES_TABLE)
             tables.append({"path": _SAMPLES_TABLE, "type": "table"})
     return tables
+
+
+def _power_files(entry: RunEntry) -> list[Path]:
+    """The run's power timeline and its plots, where they are there."""
+    present = PowerFiles(entry.directory).present()
+    return [path for path in present if path.stat().st_size <= _MAX_POWER_BYTES]
 
 
 def _new_params(run: Run, params: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:

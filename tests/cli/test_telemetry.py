@@ -5,18 +5,37 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from evalray.reports import PowerFiles, write_power
+from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
+
 
 def _telemetry(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "evalray", "telemetry", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def _sweep(folder: Path) -> Path:
-    run = folder / "b_m" / "telemetry"
-    run.mkdir(parents=True)
-    device = {"device_id": "GPU-1", "name": "NVIDIA H200", "measured_joules": 150.0, "idle_joules": None}
-    figures = {"energy_joules": 100.0, "idle_joules": None, "mfu_pct": 12.5, "devices": [device]}
-    (run / "run.json").write_text(json.dumps(figures))
+def _sweep(folder: Path, *names: str) -> Path:
+    for name in names or ("b_m",):
+        run = folder / name / "telemetry"
+        run.mkdir(parents=True)
+        device = {
+            "device_id": "GPU-1",
+            "name": "NVIDIA H200",
+            "measured_joules": 150.0,
+            "idle_joules": None,
+        }
+        figures = {"energy_joules": 100.0, "idle_joules": None, "mfu_pct": 12.5, "devices": [device]}
+        (run / "run.json").write_text(json.dumps(figures))
+    return folder
+
+
+def _plotted(folder: Path) -> Path:
+    watts = np.full(5, 300.0)
+    device = DevicePower("n", "GPU-1", "NVIDIA H200", DeviceKind.GPU, 0, watts, watts, watts)
+    write_power(_sweep(folder) / "b_m", PowerTimeline(0.0, 1.0, 0, (device,), np.ones(5), np.zeros(5)))
     return folder
 
 
@@ -29,13 +48,72 @@ def test_a_finished_sweep_shows_what_was_measured_and_a_dash_for_the_rest(tmp_pa
     assert "–" in shown
 
 
-def test_json_has_the_figures_as_they_are(tmp_path: Path) -> None:
-    found = json.loads(_telemetry(str(_sweep(tmp_path)), "--json").stdout)
+def test_json_has_the_figures_as_they_are_and_the_files_of_the_plot(tmp_path: Path) -> None:
+    found = json.loads(_telemetry(str(_plotted(tmp_path)), "--json").stdout)
     assert found["runs"]["b_m"]["mfu_pct"] == 12.5
     assert found["runs"]["b_m"]["idle_joules"] is None
+    files = PowerFiles(tmp_path / "b_m")
+    assert found["plots"] == {
+        "b_m": {
+            "parquet": str(files.timeline),
+            "svg": str(files.plot("svg")),
+            "png": str(files.plot("png")),
+        }
+    }
+    assert found["plot"] is None
 
 
 def test_a_folder_without_telemetry_says_why(tmp_path: Path) -> None:
     done = _telemetry(str(tmp_path))
     assert done.returncode != 0
     assert "only local engines are measured" in " ".join(done.stderr.split())
+
+
+def test_a_plot_that_is_missing_is_drawn_again_and_named(tmp_path: Path) -> None:
+    files = PowerFiles(_plotted(tmp_path) / "b_m")
+    before = files.plot("svg").read_bytes()
+    files.plot("svg").unlink()
+    done = _telemetry(str(tmp_path / "b_m"))
+    assert done.returncode == 0
+    assert files.plot("svg").read_bytes() == before
+    assert str(files.plot("svg")) in done.stderr
+
+
+def test_a_run_of_which_no_reading_is_left_shows_its_figures_and_says_why_there_is_no_plot(
+    tmp_path: Path,
+) -> None:
+    done = _telemetry(str(_sweep(tmp_path)))
+    assert done.returncode == 0
+    assert "b_m: power is not plotted" in done.stderr
+    assert "has no readings" in done.stderr
+
+
+def test_a_plot_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere.png"
+    done = _telemetry(str(_plotted(tmp_path)), "--plot", str(target), "--json")
+    assert done.returncode == 0
+    assert target.read_bytes() == PowerFiles(tmp_path / "b_m").plot("png").read_bytes()
+    assert json.loads(done.stdout)["plot"] == str(target)
+
+
+@pytest.mark.parametrize(
+    ("names", "file", "code", "said"),
+    [
+        (("b_m",), "plot.pdf", 2, "ends in .svg or .png"),
+        (("b_m", "b_n"), "plot.svg", 2, "holds 2 runs"),
+        (("b_m",), "plot.svg", 1, "has no readings"),
+    ],
+)
+def test_a_plot_that_cannot_be_drawn_says_why(
+    tmp_path: Path, names: tuple[str, ...], file: str, code: int, said: str
+) -> None:
+    done = _telemetry(str(_sweep(tmp_path, *names)), "--plot", str(tmp_path / file))
+    assert done.returncode == code
+    assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / file).exists()
+
+
+def test_a_plot_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    done = _telemetry(str(_plotted(tmp_path)), "--plot", str(tmp_path / "nowhere" / "plot.svg"))
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr

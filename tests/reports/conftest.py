@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evalray.store import SweepStore, run_fingerprint
+from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
 from evalray.types import EvalRecord, Generation, Outcome, RunConfig, Score, Timeline
 
 MakeSweep = Callable[..., Path]
@@ -66,6 +68,28 @@ def write_sweep(
             if finalize:
                 run.finalize()
     return directory
+
+
+def sample_timeline(devices: int = 1, *, bins: int = 60, name: str = "NVIDIA H200") -> PowerTimeline:
+    """A run of ``bins`` seconds whose devices draw 100 W and up, with a gap of 5 s in the middle."""
+    second = np.arange(bins, dtype=np.float64)
+    watts = 100.0 + 50.0 * np.sin(second / 5)
+    watts[bins // 2 : bins // 2 + 5] = np.nan
+    powers = tuple(
+        DevicePower(
+            "node", f"GPU-{n}", name, DeviceKind.GPU, n, watts + 10 * n, watts + 10 * n - 5, watts + 10 * n + 20
+        )
+        for n in range(devices)
+    )
+    in_flight = np.minimum(second + 1, 8.0)
+    others = np.where(second > bins - 20, 3.0, 0.0)
+    reason = "" if devices else "no meter was found"
+    return PowerTimeline(1_700_000_000.0, 1.0, -1, powers, in_flight, others, reason)
+
+
+@pytest.fixture
+def make_timeline() -> Callable[..., PowerTimeline]:
+    return sample_timeline
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from evalray.api import summarize_path
 from evalray.errors import StoreError
-from evalray.reports import collect, table, write_reports
+from evalray.reports import collect, plot_uri, table, write_power, write_reports
 from evalray.reports.collect import EXCERPT_CHARACTERS, EXCERPTS_PER_OUTCOME
+from evalray.telemetry import PowerTimeline
 from evalray.types import Outcome
 
 MakeSweep = Callable[..., Path]
@@ -74,7 +76,36 @@ def test_the_html_loads_nothing_and_allows_no_script(make_sweep: MakeSweep) -> N
         value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")
     ]
     policies = [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+
+
+def test_a_runs_plot_is_an_image_in_the_page(
+    make_sweep: MakeSweep, make_timeline: Callable[..., PowerTimeline]
+) -> None:
+    sweep = make_sweep(cells=[(f"bench{HOSTILE}", f"model{HOSTILE}"), ("gsm8k", "other")])
+    first, other = [run.name for run in collect(sweep).runs]
+    write_power(sweep / first, make_timeline(2, name=HOSTILE))
+    write_reports(sweep)
+    page = Tags((sweep / "report.html").read_text())
+    (image,) = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert set(image) == {"class", "src", "alt"}
+    assert (image["src"] or "").startswith(("data:image/png;base64,", "data:image/svg+xml;base64,"))
+    assert other not in page.text
+
+
+def test_plots_that_would_make_the_page_too_large_are_named(
+    make_sweep: MakeSweep, make_timeline: Callable[..., PowerTimeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = make_sweep(cells=[("quickstart", "one"), ("quickstart", "two")])
+    for name in ("quickstart_one", "quickstart_two"):
+        write_power(sweep / name, make_timeline(1))
+    size = len(plot_uri(sweep / "quickstart_one", 10**9) or "")
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["evalray.reports.render_html"], "MAX_PLOT_BYTES", int(size * 1.5))
+    write_reports(sweep)
+    page = Tags((sweep / "report.html").read_text())
+    assert sum(tag == "img" for tag, _ in page.tags) == 1
+    assert "two: its power over time is in quickstart_two/telemetry." in page.text
 
 
 def test_hostile_text_breaks_no_markdown_table(make_sweep: MakeSweep) -> None:

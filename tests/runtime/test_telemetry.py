@@ -17,11 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evalray.plan import Plan
+from evalray.reports import PowerFiles, read_timeline
 from evalray.runtime.telemetry_figures import figures_of_runs
 from evalray.store import iter_results, read_summary
+from evalray.telemetry_report import telemetry_report
 from evalray.types import EvalResult, RunSummary
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -272,9 +275,44 @@ def test_figures_worked_out_again_are_the_same(
     plans: Any, sweeps: Sweeps, package: None, tmp_path: Path
 ) -> None:
     sweeps.run(_plan(plans, _WORDS, gpus=0))
-    before = sweeps.figures()
+    run = tmp_path / "sweep" / "b_scripted"
+    before = {path.name: path.read_bytes() for path in (run / "telemetry").iterdir()}
+    assert {"run.json", "samples.parquet", "timeline.parquet", "power.svg", "power.png"} == set(before)
     assert figures_of_runs(tmp_path / "sweep", ["b_scripted"]) == ["b_scripted"]
-    assert sweeps.figures() == before
+    assert {path.name: path.read_bytes() for path in (run / "telemetry").iterdir()} == before
+    for name in ("timeline.parquet", "power.svg"):
+        (run / "telemetry" / name).unlink()
+    assert not [note for note in telemetry_report(run).notes if "not plotted" in note]
+    assert {path.name: path.read_bytes() for path in (run / "telemetry").iterdir()} == before
+
+
+def test_the_timeline_of_a_run_has_its_power_and_its_requests(
+    plans: Any, sweeps: Sweeps, two_gpus: None, tmp_path: Path
+) -> None:
+    sweeps.run(_plan(plans, _WORDS * 2, seconds=0.5, in_flight=2, replicas=2))
+    timeline = read_timeline(PowerFiles(tmp_path / "sweep" / "b_scripted").timeline)
+    assert sorted(float(np.nanmean(device.mean_watts)) for device in timeline.devices) == pytest.approx(
+        [100.0, 200.0], rel=0.05
+    )
+    seconds = math.fsum(row.latency_seconds or 0.0 for row in sweeps.rows())
+    assert timeline.in_flight.sum() * timeline.bin_seconds == pytest.approx(seconds, rel=0.02)
+
+
+def test_a_plot_that_cannot_be_drawn_is_said_once_and_costs_no_figure(
+    plans: Any, sweeps: Sweeps, package: None, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken" / "matplotlib"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no pencil')\n")
+    root = Path(__file__).parents[2]
+    paths = [str(broken.parent), str(root / "tests"), str(root), os.environ.get("PYTHONPATH", "")]
+    sweeps.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    summary = sweeps.run(_plan(plans, _WORDS[:4], gpus=0))
+    assert summary.total_energy_joules is not None
+    (said,) = [line for line in sweeps.said if "no pencil" in line]
+    assert "`evalray telemetry" in said
+    run = tmp_path / "sweep" / "b_scripted"
+    assert [path.name for path in PowerFiles(run).present()] == ["timeline.parquet"]
 
 
 def test_a_folder_that_cannot_be_written_harms_no_run(

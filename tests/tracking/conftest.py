@@ -20,28 +20,36 @@ import pytest
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
+    from evalray.telemetry import PowerTimeline
+
 _SWEEPS = Path(__file__).parents[1] / "reports" / "conftest.py"
 START_SECONDS = 150.0
 
 
-def _write_sweep() -> Callable[..., Path]:
+def _sweeps() -> Any:
     spec = importlib.util.spec_from_file_location("evalray_tests_sweeps", _SWEEPS)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    write: Callable[..., Path] = module.write_sweep
-    return write
+    return module
 
 
 @pytest.fixture
 def make_sweep(tmp_path: Path) -> Callable[..., Path]:
     """``make_sweep(name="sweep", **how)`` writes ``<tmp_path>/results/<name>`` with the real store."""
-    write = _write_sweep()
+    write = _sweeps().write_sweep
 
     def make(name: str = "sweep", **how: Any) -> Path:
-        return write(tmp_path / "results" / name, **how)
+        path: Path = write(tmp_path / "results" / name, **how)
+        return path
 
+    return make
+
+
+@pytest.fixture
+def make_timeline() -> Callable[..., PowerTimeline]:
+    make: Callable[..., PowerTimeline] = _sweeps().sample_timeline
     return make
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from evalray.api import sync_tracking
 from evalray.errors import StoreError, TrackingError
-from evalray.reports import write_reports
+from evalray.reports import write_power, write_reports
+from evalray.telemetry import PowerTimeline
 from evalray.tracking import payload, samples, sync, sync_sweep
 from evalray.types import Outcome, RunSummary
 
@@ -162,6 +163,45 @@ def test_artifacts_are_there_and_whole(
     rows = pq.read_table(seen.artifact(child, "samples.parquet", tmp_path / "got"))
     assert rows.num_rows == len(MIXED)
     assert rows.column("outcome").to_pylist() == [str(outcome) for outcome in MIXED]
+
+
+def test_a_runs_power_over_time_is_among_its_artifacts_also_when_it_was_plotted_later(
+    make_sweep: MakeSweep,
+    make_timeline: Callable[..., PowerTimeline],
+    seen: Any,
+    sqlite_uri: str,
+    experiment: str,
+    tmp_path: Path,
+) -> None:
+    sweep = make_sweep()
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    write_power(sweep / "quickstart_smol", make_timeline(2))
+    assert sync_sweep(sweep, uri=sqlite_uri, experiment=experiment).logged == ["quickstart_smol"]
+    child = seen.child(experiment)
+    names = {item.path for item in seen.client.list_artifacts(child.info.run_id, "telemetry")}
+    assert names == {"telemetry/timeline.parquet", "telemetry/power.svg", "telemetry/power.png"}
+    for name in names:
+        there = seen.artifact(child, name, tmp_path / "got").read_bytes()
+        assert there == (sweep / "quickstart_smol" / name).read_bytes()
+    assert len(seen.client.get_metric_history(child.info.run_id, "accuracy")) == 1
+    assert sync_sweep(sweep, uri=sqlite_uri, experiment=experiment).logged == []
+
+
+def test_a_plot_beyond_the_limit_stays_on_disk(
+    make_sweep: MakeSweep,
+    make_timeline: Callable[..., PowerTimeline],
+    seen: Any,
+    sqlite_uri: str,
+    experiment: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sweep = make_sweep()
+    write_power(sweep / "quickstart_smol", make_timeline(1))
+    data = (sweep / "quickstart_smol" / "telemetry" / "timeline.parquet").stat().st_size
+    monkeypatch.setattr(sync, "_MAX_POWER_BYTES", data)
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    items = seen.client.list_artifacts(seen.child(experiment).info.run_id, "telemetry")
+    assert [item.path for item in items] == ["telemetry/timeline.parquet"]
 
 
 def test_the_dataset_is_an_input_of_the_child(

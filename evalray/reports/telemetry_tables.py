@@ -1,0 +1,79 @@
+"""What telemetry worked out of finished runs, as tables: energy and utilisation per run, joules per device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evalray.errors import StoreError
+from evalray.reports.format import DASH
+from evalray.reports.table import Table
+
+_REASONS = ("energy_reason", "utilization_reason", "peak")
+
+#: What ``<run>/telemetry/run.json`` holds, by the run's name.
+Figures = Mapping[str, Mapping[str, Any]]
+
+
+def read_run_figures(run_directory: Path) -> dict[str, Any]:
+    """A run's own figures.  Raises :class:`StoreError` where they cannot be read."""
+    file = run_directory / "telemetry" / "run.json"
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{file} cannot be read: {error}; the run's command works it out again") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{file} holds no object; the run's command works it out again")
+    return value
+
+
+def run_energy(runs: Figures) -> Table:
+    """One row a run."""
+    head = ("run", "energy", "idle", "peak power", "MFU", "MBU", "J/token, full batch", "method")
+    return Table(head, tuple(_run_cells(name, run) for name, run in runs.items()))
+
+
+def device_energy(runs: Figures) -> Table:
+    """One row for each device of each run; none where no device is known."""
+    head = ("device", "run", "measured", "attributed", "idle", "not valid", "why or how")
+    devices = {(d["device_id"], name): d for name, run in runs.items() for d in run.get("devices") or ()}
+    return Table(head, tuple(_device_cells(name, device) for (_, name), device in devices.items()), 2)
+
+
+def measuring_notes(runs: Figures) -> list[str]:
+    """Why figures are missing and what peaks they are of, each once."""
+    found = (run.get(key) for key in _REASONS for run in runs.values())
+    return [str(note) for note in dict.fromkeys(found) if note]
+
+
+def _run_cells(name: str, run: Mapping[str, Any]) -> tuple[str, ...]:
+    steady = (run.get("steady") or {}).get("joules_per_token")
+    return (
+        name,
+        _number(run.get("energy_joules"), "J"),
+        _number(run.get("idle_joules"), "J"),
+        _number(run.get("peak_power_watts"), "W"),
+        _number(run.get("mfu_pct"), "%"),
+        _number(run.get("mbu_pct"), "%"),
+        _number(steady, "J"),
+        str(run.get("energy_method") or "none"),
+    )
+
+
+def _device_cells(name: str, device: Mapping[str, Any]) -> tuple[str, ...]:
+    lost = device.get("invalid_seconds") or {}
+    return (
+        f"{device.get('name')} ({device.get('device_id')})",
+        name,
+        _number(device.get("measured_joules"), "J"),
+        _number(device.get("attributed_joules"), "J"),
+        _number(device.get("idle_joules"), "J"),
+        ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in lost.items()) or "0 s",
+        str(device.get("reason") or device.get("energy_method") or ""),
+    )
+
+
+def _number(value: Any, unit: str) -> str:
+    return f"{value:.4g} {unit}" if isinstance(value, int | float) else DASH
