@@ -67,7 +67,7 @@ def _finished_runs(path: Path) -> list[Path]:
     def has_figures(folder: Path) -> bool:
         return (folder / "telemetry" / "run.json").is_file()
 
-    return [path] if has_figures(path) else sorted(filter(has_figures, path.glob("*/")))
+    return [path] if has_figures(path) else sorted(filter(has_figures, path.glob("*")))
 
 
 def _check_plot(plot: Path, path: Path, folders: list[Path]) -> None:

@@ -66,6 +66,8 @@ _METADATA: dict[PlotFormat, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
+#: Sharp on screens of twice the usual resolution; of no meaning for SVG.
+_PNG_DPI = 150
 _drawing = threading.Lock()
 
 
@@ -86,9 +88,8 @@ def draw_power(timeline: PowerTimeline, title: str, form: PlotFormat) -> bytes:
         _draw_in_flight(lower, timeline, edges)
         lower.set_xlim(float(edges[0]), float(edges[-1]))
         lower.set_xlabel(f"{unit} since the first request ({moment(timeline.started_at)})", color=_SOFT)
-        figure.align_ylabels()
         file = io.BytesIO()
-        figure.savefig(file, format=form, metadata=_METADATA[form])
+        figure.savefig(file, format=form, dpi=_PNG_DPI, metadata=_METADATA[form])
         return file.getvalue()
 
 
@@ -126,7 +127,8 @@ def _draw_watts(figure: Figure, axes: Axes, timeline: PowerTimeline, edges: Any)
             joinstyle="round",
         )
         handles.append(line)
-    top = max(float(np.nanmax(device.highest_watts)) for device in shown if device.measured)
+    tops = [device.highest_watts if banded else device.mean_watts for device in shown if device.measured]
+    top = max(float(np.nanmax(watts)) for watts in tops)
     axes.set_ylim(0.0, top * 1.06 if top > 0 else 1.0)
     axes.set_ylabel("power (W)")
     band = ", band: lowest to highest" if banded else ""
@@ -135,16 +137,14 @@ def _draw_watts(figure: Figure, axes: Axes, timeline: PowerTimeline, edges: Any)
     note = f"mean of each {timeline.bin_seconds:g} s{band}; a gap was not measured{more}"
     axes.set_title(note, loc="right", fontsize=7.5, color=_SOFT)
     labels, common = _labels(shown)
+    axes.set_title(common, loc="left", fontsize=8.0, color=_SOFT)
     figure.legend(
         handles,
         labels,
-        title=common or None,
-        title_fontsize=8.0,
-        loc="outside upper left",
+        loc="outside lower left",
         ncols=_columns(labels),
         handlelength=1.6,
         columnspacing=1.6,
-        alignment="left",
     )
 
 
@@ -153,7 +153,7 @@ def _varies(device: DevicePower) -> bool:
 
 
 def _labels(devices: Sequence[DevicePower]) -> tuple[list[str], str]:
-    """A label for each device, and the name that all of them share where they do."""
+    """A label for each device, and their number and name where they share one."""
     names = {device.name for device in devices}
     shared = len(devices) > 1 and len(names) == 1
     nodes = {device.node_id for device in devices}
@@ -163,7 +163,7 @@ def _labels(devices: Sequence[DevicePower]) -> tuple[list[str], str]:
         name = "" if shared else f" · {_line(device.name, 40)}"
         unmeasured = "" if device.measured else " (not measured)"
         labels.append(f"{node}{device.kind.upper()} {device.index}{name}{unmeasured}")
-    return labels, _line(devices[0].name, 60) if shared else ""
+    return labels, f"{len(devices)} × {_line(devices[0].name, 60)}" if shared else ""
 
 
 def _columns(labels: Sequence[str]) -> int:
@@ -179,6 +179,8 @@ def _say_why(axes: Axes, reason: str) -> None:
 
 
 def _draw_in_flight(axes: Axes, timeline: PowerTimeline, edges: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     own, others = timeline.in_flight, timeline.others_in_flight
     drawn = axes.stairs(own, edges, fill=True, color=_OWN)
     if others.max(initial=0.0) > 0:
@@ -193,7 +195,7 @@ def _draw_in_flight(axes: Axes, timeline: PowerTimeline, edges: Any) -> None:
             handlelength=1.0,
         )
     axes.set_ylim(0.0, max(1.0, float((own + others).max(initial=0.0))) * 1.08)
-    axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     axes.set_ylabel("requests\nin flight")
 
 

@@ -178,7 +178,7 @@ class _Pieces:
 
 def _pieces(series: DeviceSeries, windows: DeviceWindows, shift: float) -> _Pieces:
     """What is known of a device's power; its times moved by ``shift``."""
-    polled, counted = _polled(series, windows), _counted(windows)
+    polled, counted = _polled(series, windows), _counted(series, windows)
     enough = polled.seconds.sum() >= _POLLED_ENOUGH * counted.seconds.sum()
     best = polled if enough else counted
     return _Pieces(best.start + shift, best.end + shift, best.watts, best.lowest, best.highest)
@@ -189,8 +189,7 @@ def _polled(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:
     read = np.flatnonzero(np.isfinite(series.power_watts))
     seconds, watts = series.seconds[read], series.power_watts[read]
     start, end, before, after = seconds[:-1], seconds[1:], watts[:-1], watts[1:]
-    tick = float(np.median(np.diff(series.seconds))) if len(series.seconds) > 1 else 0.0
-    near = end - start <= max(LONGEST_POWER_GAP_SECONDS, 5 * tick)
+    near = end - start <= _longest_silence(series)
     lost = np.concatenate(([0], np.cumsum(series.lost)))[read]
     answered = lost[1:] == lost[:-1]
     kept = (end > start) & near & answered & ~_invalid_at((start + end) / 2, windows)
@@ -198,17 +197,32 @@ def _polled(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:
     return _Pieces(start[kept], end[kept], ((before + after) / 2)[kept], low[kept], high[kept])
 
 
+def _longest_silence(series: DeviceSeries) -> float:
+    """Seconds without a look beyond which nothing is said of the time in between."""
+    tick = float(np.median(np.diff(series.seconds))) if len(series.seconds) > 1 else 0.0
+    return max(LONGEST_POWER_GAP_SECONDS, 5 * tick)
+
+
 def _invalid_at(seconds: Floats, windows: DeviceWindows) -> NDArray[np.bool_]:
     if not len(windows.start):
         return np.zeros(len(seconds), np.bool_)
-    number = np.clip(np.searchsorted(windows.start, seconds, "right") - 1, 0, None)
+    number = _window_at(seconds, windows)
     inside = (seconds >= windows.start[0]) & (seconds <= windows.end[-1])
     return np.asarray(inside & ~np.isin(windows.fault[number], _HARMLESS), np.bool_)
 
 
-def _counted(windows: DeviceWindows) -> _Pieces:
-    """The counter's valid windows, each with its mean."""
+def _window_at(seconds: Floats, windows: DeviceWindows) -> NDArray[np.intp]:
+    """Index of the window that each instant lies in, or the nearest."""
+    return np.clip(np.searchsorted(windows.start, seconds, "right") - 1, 0, None)
+
+
+def _counted(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:
+    """The counter's valid windows, each with its mean, unless nobody looked for long."""
     kept = windows.valid & (windows.end > windows.start)
+    if len(kept):
+        silent = np.flatnonzero(np.diff(series.seconds) > _longest_silence(series))
+        middle = (series.seconds[silent] + series.seconds[silent + 1]) / 2 - series.info.counter_lag_seconds
+        kept[_window_at(middle, windows)] = False
     start, end = windows.start[kept], windows.end[kept]
     watts = windows.joules[kept] / (end - start)
     return _Pieces(start, end, watts, watts, watts)

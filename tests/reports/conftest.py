@@ -77,7 +77,14 @@ def sample_timeline(devices: int = 1, *, bins: int = 60, name: str = "NVIDIA H20
     watts[bins // 2 : bins // 2 + 5] = np.nan
     powers = tuple(
         DevicePower(
-            "node", f"GPU-{n}", name, DeviceKind.GPU, n, watts + 10 * n, watts + 10 * n - 5, watts + 10 * n + 20
+            "node",
+            f"GPU-{n}",
+            name,
+            DeviceKind.GPU,
+            n,
+            watts + 10 * n,
+            watts + 10 * n - 5,
+            watts + 10 * n + 20,
         )
         for n in range(devices)
     )

@@ -35,9 +35,9 @@ def test_the_same_timeline_gives_the_same_file_whatever_the_users_style(
 
     first = draw_power(make_timeline(2), "b · m", form)
     with matplotlib.rc_context({"font.size": 20.0, "svg.hashsalt": None, "axes.facecolor": "red"}):
-        before = dict(matplotlib.rcParams)
+        before = dict(matplotlib.rcParams.copy())
         assert draw_power(make_timeline(2), "b · m", form) == first
-        assert dict(matplotlib.rcParams) == before
+        assert dict(matplotlib.rcParams.copy()) == before
 
 
 def test_plots_drawn_in_threads_are_those_drawn_one_by_one(make_timeline: MakeTimeline) -> None:
@@ -49,7 +49,8 @@ def test_plots_drawn_in_threads_are_those_drawn_one_by_one(make_timeline: MakeTi
 
 def test_the_file_names_no_date_and_no_version(make_timeline: MakeTimeline) -> None:
     content = draw_power(make_timeline(1), "b · m", "svg") + draw_power(make_timeline(1), "b · m", "png")
-    assert b"atplotlib" not in content
+    assert b"matplotlib.org" not in content
+    assert b"Matplotlib" not in content
     assert b"<dc:date>" not in content
 
 

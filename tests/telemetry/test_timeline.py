@@ -122,7 +122,15 @@ def _jump(series: DeviceSeries, gone: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("change", "polled"),
-    [(_lose, True), (_lose, False), (_silence, True), (_freeze, True), (_freeze, False), (_jump, True)],
+    [
+        (_lose, True),
+        (_lose, False),
+        (_silence, True),
+        (_silence, False),
+        (_freeze, True),
+        (_freeze, False),
+        (_jump, True),
+    ],
 )
 def test_what_was_not_validly_measured_is_a_gap_and_no_zero(change: Change, polled: bool) -> None:
     series = _device(polled=polled)
@@ -171,7 +179,9 @@ def test_requests_of_others_count_where_they_share_engine_or_devices() -> None:
 def test_two_nodes_with_clocks_of_their_own_share_one_time_axis() -> None:
     step = np.where(np.arange(101) < 50, 100.0, 300.0)
     near = _part([_device(step)], [(1.0, 9.0)], offset=1000.0)
-    far = _part([_device(step, seconds=np.arange(101) / 10 + 500, device_id="GPU-2")], [(503.0, 509.0)], offset=500.0)
+    far = _part(
+        [_device(step, seconds=np.arange(101) / 10 + 500, device_id="GPU-2")], [(503.0, 509.0)], offset=500.0
+    )
     timeline = power_timeline([near, far])
     assert timeline.started_at == 1001.0
     assert _at(timeline, timeline.in_flight, 1.0) == 1.0
@@ -190,7 +200,7 @@ def test_ten_hours_fit_and_the_highest_reading_of_them_still_shows() -> None:
     assert len(timeline.in_flight) <= MAX_BINS
     assert np.nanmax(device.highest_watts) == 700.0
     assert np.nanmin(device.lowest_watts) == 200.0
-    assert np.nanmax(device.mean_watts) < 201.0
+    assert np.nanmax(device.mean_watts) < 202.0
 
 
 def test_the_area_under_the_line_is_the_energy() -> None:
@@ -219,7 +229,7 @@ def test_request_seconds_are_conserved_in_a_bounded_number_of_bins(spans: list[t
     timeline = power_timeline([_part([], spans)])
     assert len(timeline.in_flight) <= MAX_BINS
     total = sum(end - sent for sent, end in spans)
-    assert timeline.in_flight.sum() * timeline.bin_seconds == pytest.approx(total, rel=1e-4, abs=2e-3)
+    assert timeline.in_flight.sum() * timeline.bin_seconds == pytest.approx(total, rel=1e-4, abs=1e-2)
     assert (timeline.in_flight >= 0).all()
 
 
