@@ -122,8 +122,9 @@ def run_plan(
         result = run_sweep(
             plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker, on_kill=on_kill
         )
-        progress.phase = "writing reports"
-        _write_reports(result.directory, say)
+        if not result.disk_full:
+            progress.phase = "writing reports"
+            _write_reports(result.directory, say)
     except BaseException:
         if tracker is not None:
             tracker.close(0.0)
@@ -168,6 +169,10 @@ def _write_reports(directory: Path, say: Say) -> None:
 
 
 def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult) -> None:
+    if result.disk_full:
+        tracker.close(0.0)
+        result.untracked = "brought up to date when the sweep is continued"
+        return
     stopped = result.exit_code == _EXIT_INTERRUPTED
     try:
         status = tracker.close(_STOPPED_TRACKING_SECONDS if stopped else _TRACKING_SECONDS)

@@ -14,8 +14,8 @@ Where something goes wrong decides what becomes of it:
   queued again.
 * **One score** -- whatever a scorer raises becomes ``scorer_error`` on that sample; a judge that
   could not be asked is :class:`JudgeError`, outcome ``judge_error``, never text for a scorer.
-* **The run directory** -- :class:`StoreError` (disk full, not writable, locked): the sweep stops;
-  what is journaled stays.
+* **The run directory** -- :class:`StoreError` (not writable, locked), :class:`DiskFullError`: the sweep
+  stops; what is journaled stays, and the same command continues.
 * **The tracker** -- :class:`TrackingError`: reported, never fatal.
 
 Messages say what is wrong, where, and what to do, in one line.  This module imports nothing of ours.
@@ -121,6 +121,10 @@ class JudgeError(EvalRayError):
 
 class StoreError(EvalRayError):
     """The run directory cannot be written, read or locked."""
+
+
+class DiskFullError(StoreError):
+    """No room is left for the run directory.  One cause, however many files meet it: it is said once."""
 
 
 class TrackingError(EvalRayError):

@@ -17,11 +17,11 @@ from evalray.cli.text import safe_line
 from evalray.plan import Plan
 from evalray.runtime.progress import SweepProgress
 from evalray.runtime.result import (
-    EXIT_BREAKER,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_SKIPPED,
+    EXIT_STOPPED,
     RunOutcome,
     SweepResult,
 )
@@ -30,7 +30,7 @@ from evalray.wording import counted
 _ENDED = ("complete", "failed", "skipped")
 _VERDICT = {
     EXIT_DONE: ("done", "bold green"),
-    EXIT_BREAKER: ("stopped by the circuit breaker; what is done is kept", "bold red"),
+    EXIT_STOPPED: ("stopped before its end; what is done is kept", "bold red"),
     EXIT_SKIPPED: ("done, but some of the suite was skipped", "bold yellow"),
     EXIT_INTERRUPTED: ("interrupted; what is done is kept", "bold yellow"),
 }
@@ -115,7 +115,7 @@ def _tracking_hint(plan: Plan) -> str:
 
 
 def _can_continue(result: SweepResult) -> bool:
-    stopped = result.exit_code in (EXIT_BREAKER, EXIT_INTERRUPTED)
+    stopped = result.exit_code in (EXIT_STOPPED, EXIT_INTERRUPTED)
     return stopped or any(run.status == "partial" for run in result.runs)
 
 

@@ -15,10 +15,11 @@ from typing import Any
 from evalray.cli.report import Report, json_channel
 from evalray.cli.streams import discard_stdout, flush_stdout, prepare_streams
 from evalray.cli.text import safe_text
-from evalray.errors import ConfigError, EvalRayError
+from evalray.errors import ConfigError, DiskFullError, EvalRayError
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
+_EXIT_STOPPED = 3
 _EXIT_INTERRUPTED = 130
 _TOGETHER_SECONDS = 1.0
 
@@ -79,7 +80,7 @@ def _exit_code_of(args: list[str], report: Report) -> int:
     except EvalRayError as error:
         report.error(safe_text(str(error)))
         _traceback(report)
-        return _EXIT_FAILED
+        return _EXIT_STOPPED if isinstance(error, DiskFullError) else _EXIT_FAILED
     except KeyboardInterrupt:
         report.error("interrupted")
         return _EXIT_INTERRUPTED

@@ -19,8 +19,8 @@ def run(report: Report, selection: SelectionFlags, control: ControlFlags, output
     The same command again continues a sweep that was stopped.
 
     Exit codes: 0 done; 1 a run failed: it could not start, nothing was scored, or too many errors; 2 bad
-    usage or configuration; 3 stopped by the circuit breaker, resumable; 4 done, but cells were skipped, or the
-    budget was reached, resumable; 130 interrupted, resumable.
+    usage or configuration; 3 stopped before its end (circuit breaker, full disk, Ray lost), resumable; 4 done, but
+    cells were skipped, or the budget was reached, resumable; 130 interrupted, resumable.
     """
     return carry_out(report, selection, control, output)
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from evalray.engines.base import EngineConfig, EngineInfo
-from evalray.errors import ConfigError, DatasetError, EngineDied, EngineStartError, PlacementError, StoreError
+from evalray.errors import (
+    ConfigError,
+    DatasetError,
+    DiskFullError,
+    EngineDied,
+    EngineStartError,
+    PlacementError,
+    StoreError,
+)
 from evalray.plan import Deployment
 from evalray.runtime.admission import Claim
 from evalray.runtime.breaker import CircuitBreaker
@@ -141,6 +149,8 @@ class DeploymentRun:
                 await asyncio.to_thread(cell.prepare, self._around.store)
             except DatasetError as error:
                 cell.end("skipped" if error.gated else "failed", str(error))
+            except DiskFullError:
+                raise
             except (ConfigError, StoreError) as error:
                 cell.end("failed", str(error))
             else:
@@ -408,7 +418,10 @@ class DeploymentRun:
                 self._finishing.append(asyncio.create_task(self._finish(cell, status, reason)))
             else:
                 cell.end("skipped" if self._stopped else "failed", reason or self._stopped)
-        await asyncio.gather(*self._finishing)
+        ended = await asyncio.gather(*self._finishing, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _finish(self, cell: Cell, status: RunStatus | None, reason: str) -> None:
         cell.progress.state = "finalizing"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from evalray.errors import ConfigError, PlacementError, Problem, StoreError
+from evalray.errors import ConfigError, DiskFullError, PlacementError, Problem, StoreError
 from evalray.plan import Deployment, Plan
 from evalray.runtime.admission import Admission, Claim
 from evalray.runtime.budget import Budget
@@ -22,11 +22,11 @@ from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import RunProgress, SweepProgress
 from evalray.runtime.response_cache import ResponseCache
 from evalray.runtime.result import (
-    EXIT_BREAKER,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_SKIPPED,
+    EXIT_STOPPED,
     RunOutcome,
     SweepResult,
 )
@@ -63,25 +63,26 @@ def run_sweep(
     judges = Judges(plan, policy)
     scorers = _build_scorers(plan, judges)
     store = SweepStore.open(plan.directory, fresh=fresh)
+    sweep = _Sweep(plan, scorers, judges, store, progress or SweepProgress(), on_message, tracker, policy)
     result: SweepResult | None = None
     try:
-        sweep = _Sweep(plan, scorers, judges, store, progress or SweepProgress(), on_message, tracker, policy)
         sweep.on_kill = on_kill or (lambda: None)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             result = runner.run(sweep.run())
     finally:
-        _close(store, result)
+        _close(sweep, result)
     return result
 
 
-def _close(store: SweepStore, result: SweepResult | None) -> None:
+def _close(sweep: _Sweep, result: SweepResult | None) -> None:
     """A journal that cannot be closed in order is said, and never hides how the sweep ended."""
     try:
-        store.close()
+        sweep.store.close()
     except StoreError as error:
         if result is not None:
-            if str(error) not in result.errors:
+            if sweep.is_news(error):
                 result.errors.append(str(error))
+            result.disk_full = sweep.disk_full
             result.exit_code = result.exit_code or EXIT_FAILED
 
 
@@ -131,6 +132,8 @@ class _Sweep:
         store.on_damaged = self.say
         self.interrupted = False
         self.errors: list[str] = []
+        self.disk_full = False
+        self._store_failed = False
         self.budget = Budget(plan.max_cost_usd, plan.max_tokens_total, self._budget_reached)
         self.on_kill: Callable[[], None] = lambda: None
         self._cluster = RayCluster(plan.address)
@@ -224,10 +227,7 @@ class _Sweep:
             for task in beside:
                 task.cancel()
         for result in results:
-            if isinstance(result, StoreError):
-                if str(result) not in self.errors:
-                    self.errors.append(str(result))
-            elif isinstance(result, BaseException):
+            if isinstance(result, BaseException) and not isinstance(result, StoreError):
                 raise result
 
     async def _run_one(self, run: DeploymentRun, window: asyncio.Semaphore) -> None:
@@ -235,8 +235,7 @@ class _Sweep:
             try:
                 await run.run()
             except StoreError as error:
-                for other in self._runs:
-                    other.stop(f"stopped: {error}")
+                self._stop_without_store(error)
                 raise
 
     # -- Ray --------------------------------------------------------------------------------
@@ -293,6 +292,23 @@ class _Sweep:
                 run.stop(reason)
         self._judges.stop()
 
+    def _stop_without_store(self, error: StoreError) -> None:
+        """Nothing more can be kept: every deployment ends, to be continued."""
+        self._store_failed = True
+        self.progress.stopping = True
+        if self.is_news(error):
+            self.errors.append(str(error))
+        for run in self._runs:
+            run.stop(self.errors[0])
+        self._judges.stop()
+
+    def is_news(self, error: StoreError) -> bool:
+        """Whether it was not told yet.  A full disk refuses every file of the sweep: that is one error."""
+        told = str(error) in self.errors
+        if isinstance(error, DiskFullError):
+            told, self.disk_full = told or self.disk_full, True
+        return not told
+
     def _kill(self) -> None:
         try:
             self.store.rescue()
@@ -341,6 +357,7 @@ class _Sweep:
             self._exit_code(outcomes),
             outcomes,
             list(dict.fromkeys(errors)),
+            disk_full=self.disk_full,
         )
 
     def _outcome(self, outcome: RunOutcome | None, deployment: Deployment, index: int) -> RunOutcome:
@@ -348,15 +365,14 @@ class _Sweep:
             return outcome
         config = deployment.runs[index].config
         reason = self.errors[0] if self.errors else INTERRUPTED
-        return RunOutcome(
-            config.benchmark, config.model, "failed" if self.errors else "partial", reason=reason
-        )
+        return RunOutcome(config.benchmark, config.model, "partial", reason=reason)
 
     def _exit_code(self, outcomes: list[RunOutcome]) -> int:
         if self.interrupted:
             return EXIT_INTERRUPTED
-        if any(run.tripped or any(cell.judging.stopped for cell in run.cells) for run in self._runs):
-            return EXIT_BREAKER
+        tripped = any(run.tripped or any(cell.judging.stopped for cell in run.cells) for run in self._runs)
+        if tripped or self._store_failed:
+            return EXIT_STOPPED
         if self.errors or any(outcome.status == "failed" for outcome in outcomes):
             return EXIT_FAILED
         if any(outcome.status in ("skipped", "unsupported") for outcome in outcomes):

@@ -23,6 +23,7 @@ from evalray.engines.cache import (
 )
 from evalray.errors import StoreError
 from evalray.runtime.actor import find_engine
+from evalray.store import is_disk_full
 from evalray.store.journal import VERSION, Journal, LineReader, read_lines, seal
 from evalray.types import Generation, GenerationRequest
 
@@ -64,6 +65,7 @@ class ResponseCache:
     def __init__(self, directory: Path, sweep: Path, say: Callable[[str], None] = lambda line: None) -> None:
         self.hits = 0
         self._say = say
+        self._beside_sweep = False
         self._index: dict[bytes, tuple[int, int]] = {}
         self._readers: list[LineReader] = []
         self._journal: Journal | None = None
@@ -71,6 +73,7 @@ class ResponseCache:
         own = directory / f"{sweep.name}-{name}.jsonl"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            self._beside_sweep = _on_one_disk(directory, sweep)
             self._journal = Journal(own)
             for path in sorted(directory.glob("*.jsonl")):
                 self._read(path)
@@ -136,7 +139,7 @@ class ResponseCache:
             try:
                 journal.close()
             except StoreError as error:
-                self._say(f"response cache: {error}")
+                self._tell(error)
 
     def _read(self, path: Path) -> None:
         number = len(self._readers)
@@ -146,5 +149,17 @@ class ResponseCache:
                 self._index.setdefault(bytes.fromhex(match.group(1).decode("ascii")), (number, offset))
 
     def _give_up(self, error: Exception) -> None:
-        self._say(f"response cache: {error}; going on without it")
+        self._tell(error, "; going on without it")
         self.close()
+
+    def _tell(self, error: Exception, consequence: str = "") -> None:
+        # A disk that is full stops the sweep on it, which says so.
+        if not (self._beside_sweep and is_disk_full(error)):
+            self._say(f"response cache: {error}{consequence}")
+
+
+def _on_one_disk(one: Path, other: Path) -> bool:
+    try:
+        return one.stat().st_dev == other.stat().st_dev
+    except OSError:
+        return False

@@ -14,8 +14,8 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 """A run is over its error threshold, or nothing succeeded."""
 EXIT_USAGE = 2
-EXIT_BREAKER = 3
-"""The circuit breaker stopped a run; resumable."""
+EXIT_STOPPED = 3
+"""Stopped before its end: by a circuit breaker, or because Ray or the room on the disk was gone; resumable."""
 EXIT_SKIPPED = 4
 """Done, but cells or samples were skipped (gated, unsupported, the sweep's budget); resumable."""
 EXIT_INTERRUPTED = 130
@@ -43,3 +43,5 @@ class SweepResult:
     errors: list[str] = field(default_factory=list)
     untracked: str = ""
     """Why MLflow lacks what is in ``directory``; empty where it has it, or was not asked to."""
+    disk_full: bool = False
+    """The disk was full, as ``errors`` says: nothing more is to be written."""

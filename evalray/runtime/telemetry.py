@@ -19,6 +19,7 @@ from evalray.runtime.actor import ActorFacts
 from evalray.runtime.monitor import MonitorLink, node_without_meters
 from evalray.runtime.recording import EngineLife, Recorder
 from evalray.runtime.telemetry_figures import figures_of_runs
+from evalray.store import is_disk_full
 from evalray.telemetry import (
     Batch,
     DeviceInfo,
@@ -98,7 +99,9 @@ class SweepTelemetry:
             self.trouble(error)
 
     def trouble(self, error: BaseException) -> None:
-        """Say it, once however often it happens."""
+        """Say it, once however often it happens; a full disk stops the sweep, which says so."""
+        if is_disk_full(error):
+            return
         line = f"telemetry: {type(error).__name__}: {error}"[:300]
         if line not in self._told:
             self._told.add(line)

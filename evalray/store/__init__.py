@@ -3,6 +3,7 @@
 from evalray.store.failures import why_failed
 from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
+from evalray.store.jsonlines import is_disk_full
 from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
@@ -14,6 +15,7 @@ __all__ = [
     "StoredRun",
     "SweepStore",
     "finalize_run",
+    "is_disk_full",
     "iter_generations",
     "iter_results",
     "list_runs",

@@ -151,7 +151,7 @@ class Journal:
                 os.ftruncate(self._descriptor, self._written)
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._failed = False
+        self._failure: StoreError | None = None
         self._writing = False
         self._closed = False
         self._syncer: ThreadPoolExecutor | None = None
@@ -164,9 +164,9 @@ class Journal:
         return self._written + self._pending_bytes
 
     def append(self, line: bytes) -> int:
-        """Add a sealed line; returns its offset.  Raises :class:`StoreError` once writing has failed."""
-        if self._failed:
-            raise StoreError(f"{self.path}: an earlier write failed; run the same command again to continue")
+        """Add a sealed line; returns its offset.  Raises what made an earlier write fail, if one did."""
+        if self._failure is not None:
+            raise self._failure
         offset = self.end
         self._pending.append(line)
         self._pending_bytes += len(line)
@@ -176,7 +176,7 @@ class Journal:
 
     def flush(self) -> None:
         """Hand everything to the operating system.  Raises :class:`StoreError` where it refuses."""
-        if self._pending and not self._failed:
+        if self._pending and self._failure is None:
             self._write(b"".join(self._pending))
             if self._sync is None and time.monotonic() - self._synced_at >= _SYNC_EVERY_SECONDS:
                 if self._syncer is None:
@@ -194,13 +194,13 @@ class Journal:
             while written < len(data):
                 written += os.write(self._descriptor, view[written:])
         except OSError as error:
-            self._failed = True
+            self._failure = store_error(self.path, error)
             self._written += data.rfind(b"\n", 0, written) + 1
             self._pending, self._pending_bytes = [], 0
             # Opening the journal cuts a torn line off too, should this not succeed.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._written)
-            raise store_error(self.path, error) from error
+            raise self._failure from error
         self._written += written
         self._pending, self._pending_bytes = [], 0
         self._writing = False
@@ -211,15 +211,15 @@ class Journal:
         Takes no lock, and writes nothing in the middle of a write; the journal is not used after it.
         """
         pending = b"".join(self._pending)
-        if pending and not (self._writing or self._failed or self._closed):
+        if pending and self._failure is None and not (self._writing or self._closed):
             with contextlib.suppress(OSError):
                 os.write(self._descriptor, pending)
 
     def _check_sync(self, done: Future[None]) -> None:
         error = done.exception()
         if isinstance(error, OSError) and not _cannot_sync(error):
-            self._failed = True
-            raise store_error(self.path, error) from error
+            self._failure = store_error(self.path, error)
+            raise self._failure from error
 
     def close(self) -> None:
         """Flush, bring to the disk, close.  Safe to call twice."""
@@ -230,7 +230,7 @@ class Journal:
             self.flush()
             if self._syncer is not None:
                 self._syncer.shutdown(wait=True)
-            if not self._failed:
+            if self._failure is None:
                 with store_errors(self.path):
                     try:
                         os.fdatasync(self._descriptor)

@@ -18,8 +18,9 @@ from errno import EACCES, EDQUOT, EEXIST, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import IO, Any
 
-from evalray.errors import StoreError
+from evalray.errors import DiskFullError, StoreError
 
+_NO_ROOM = (ENOSPC, EDQUOT)
 _MAX_DEPTH = 64
 _MAX_INT_BITS = 4096
 _SECRET_KEYS = {
@@ -136,8 +137,8 @@ def store_errors(path: Path) -> Iterator[None]:
 
 def store_error(path: Path, error: OSError) -> StoreError:
     reason = error.strerror or str(error)
-    if error.errno in (ENOSPC, EDQUOT):
-        return StoreError(
+    if is_disk_full(error):
+        return DiskFullError(
             f"{path}: {reason}; free some space and run the same command again, finished samples are kept"
         )
     if error.errno in (EACCES, EPERM, EROFS):
@@ -145,6 +146,11 @@ def store_error(path: Path, error: OSError) -> StoreError:
     if error.errno in (EEXIST, ENOTDIR):
         return StoreError(f"{path}: a file stands where a directory should be; choose another --output-dir")
     return StoreError(f"{path}: {reason}; check the disk and run the same command again to continue")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the file system, or the user's share of it, has no room left."""
+    return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
 
 
 def sync_directory(directory: Path) -> None:

@@ -62,6 +62,41 @@ def test_what_timeout_sends_to_the_command_and_its_group_is_one_orderly_stop(
     assert set(slow_adder.seen().values()) == {1}
 
 
+def test_a_terminals_interrupt_of_the_whole_group_costs_no_sample_that_is_being_scored(
+    cli: Any, slow_adder: Any, tmp_path: Path
+) -> None:
+    # Sums left undone, which no rule can compare: each goes to the workers of the isolated scorer.
+    rows = [
+        {"unique_id": f"s{i}", "problem": f"What is {i} plus {2 * i}?", "answer": f"{i}+{2 * i}"}
+        for i in range(0, 800, 2)
+    ]
+    data = tmp_path / "sums.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["run", "--json", "-b", "math500", "-m", "m", "-e", "openai-compatible", "-w", "8"]
+    command += ["--base-url", slow_adder.base_url, "--data", str(data), "--sweep-id", "sums", "--no-tracking"]
+    scores = cli.folder / "results" / "sums" / "math500_m" / "scores.jsonl"
+
+    process = cli.start(*command)
+    slow_adder.wait_for(8, process)
+    deadline = time.monotonic() + 120
+    while not (scores.is_file() and scores.stat().st_size):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    stopped = cli.end(process)
+    assert stopped.code == 130, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert "KeyboardInterrupt" not in stopped.stderr
+    [run] = stopped.json["runs"]
+    assert run["status"] == "partial"
+    assert {name for name, count in run["outcomes"].items() if count} == {"correct", "skipped"}
+    rest = cli(*command)
+    assert rest.code == 0, rest.stderr
+    assert rest.json["runs"][0]["outcomes"]["correct"] == len(rows)
+    assert set(slow_adder.seen().values()) == {1}
+
+
 def _child_of(driver: int, wanted: str) -> int | None:
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from evalray.errors import ConfigError, StoreError
+from evalray.errors import ConfigError
 from evalray.runtime import RuntimePolicy, SweepProgress, SweepResult, run_sweep
-from evalray.store.journal import Journal
+from evalray.store import SweepStore
+from evalray.store import journal as store_journal
+from evalray.store import jsonlines as store_jsonlines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -217,28 +220,78 @@ def test_poison_is_an_error_of_its_own_sample(plans: Any, journal: Any) -> None:
     assert "quarantined" in json.dumps(bad)
 
 
-def test_a_full_disk_stops_the_sweep_and_keeps_what_is_journaled(
+class FullDisk:
+    """Stands for ``os`` where the store writes: takes so many writes to the journals, and then nothing at all."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        self.room -= 1
+        self._check()
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        self._check()
+        os.fsync(descriptor)
+
+    def _check(self) -> None:
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_one_error_and_with_room_again_the_same_command_continues(
     plans: Any, journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, writes = Journal._write, []
+    def plan() -> Any:
+        return plans.plan(
+            *(
+                plans.deployment(
+                    [plans.run(plans.benchmark(name, numbers(60)), model=model) for name in ("b", "c")],
+                    engine_args={"seconds": 0.02},
+                )
+                for model in ("one", "two")
+            )
+        )
 
-    def fail_later(self: Journal, data: bytes) -> None:
-        if self.path.name == "generations.jsonl":
-            writes.append(1)
-            if len(writes) > 3:
-                self._failed, self._pending = True, []
-                raise StoreError(f"{self.path}: no space left on device; free some and run it again")
-        write(self, data)
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        disk = FullDisk(30)
+        for module in (store_journal, store_jsonlines):
+            patch.setattr(module, "os", disk)
+        result = go(plan(), on_message=said.append)
+        assert disk.room < 0
+    assert result.exit_code == 3
+    assert result.disk_full
+    [error] = result.errors
+    assert "No space left on device; free some space and run the same command again" in error
+    assert {(run.status, run.reason) for run in result.runs} == {("partial", error)}
+    assert not any("No space" in line for line in said)
+    kept = sum(len(journal(f"{b}_{m}")) for b in ("b", "c") for m in ("one", "two"))
+    assert 0 < kept < 240
+    again = go(plan())
+    assert (again.exit_code, again.errors) == (0, [])
+    for index, run in enumerate(again.runs):
+        assert outcomes(again, index) == {"correct": 60}
+        assert Counter(line["position"] for line in journal(f"{run.benchmark}_{run.model}")) == Counter(
+            range(60)
+        )
 
-    monkeypatch.setattr(Journal, "_write", fail_later)
-    result = go(plans.one(numbers(100), engine_args={"seconds": 0.02}))
-    monkeypatch.undo()
-    assert result.exit_code == 1
-    assert "no space left" in result.errors[0]
-    kept = len(journal())
-    assert 0 < kept < 100
-    again = go(plans.one(numbers(100)))
-    assert outcomes(again) == {"correct": 100}
+
+def test_a_disk_that_is_full_from_the_start_is_one_error_too(
+    plans: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(plans.one(numbers(2)))
+    runs = [plans.run(plans.benchmark(name, numbers(3)), model="two") for name in ("c", "d")]
+    monkeypatch.setattr(SweepStore, "write_sweep", lambda *_: None)
+    for module in (store_journal, store_jsonlines):
+        monkeypatch.setattr(module, "os", FullDisk(-1))
+    result = go(plans.plan(plans.deployment(runs)))
+    assert (result.exit_code, len(result.errors)) == (3, 1)
+    assert {run.reason for run in result.runs} == set(result.errors)
 
 
 def test_unsupported_cells_are_reported_and_exit_with_4(plans: Any) -> None:

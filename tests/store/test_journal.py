@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalray.errors import StoreError
+from evalray.errors import DiskFullError, StoreError
 from evalray.store import SweepStore
 from evalray.store.journal import Damage, Journal, is_whole, parse, read_lines, seal
 
@@ -77,9 +77,9 @@ def test_lines_reach_the_file_only_when_flushed(tmp_path):
 def test_a_full_device_is_named_and_stops_the_writer():
     journal = Journal(Path("/dev/full"))
     journal.append(seal({"n": 1}))
-    with pytest.raises(StoreError, match=r"/dev/full: No space left on device; free some space"):
+    with pytest.raises(DiskFullError, match=r"/dev/full: No space left on device; free some space"):
         journal.flush()
-    with pytest.raises(StoreError, match="/dev/full: an earlier write failed"):
+    with pytest.raises(DiskFullError, match="/dev/full: No space left on device; free some space"):
         journal.append(seal({"n": 2}))
     journal.close()
 
