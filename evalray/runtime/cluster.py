@@ -24,6 +24,7 @@ from typing import Any
 
 from evalray.errors import PlacementError
 from evalray.runtime.placement import Nodes, alive
+from evalray.threads import in_thread
 
 _log = logging.getLogger("evalray.ray")
 
@@ -33,9 +34,10 @@ _PROBE_SECONDS = 5.0
 #: A local Ray that does not come up is started once more.
 _START_ATTEMPTS = 2
 _WATCH_SECONDS = 3.0
+_ANSWER_SECONDS = 10.0
 
-NODE_LOST = (
-    "Ray on this machine is gone (its raylet was killed or crashed; was memory short?); "
+_LOST = (
+    "Ray on this machine is gone (its {process} was killed or crashed; was memory short?); "
     "the same command starts it anew and continues"
 )
 
@@ -50,6 +52,8 @@ _QUIET = {
     "RAY_kill_child_processes_on_worker_exit": "1",
     "RAY_process_group_cleanup_enabled": "1",
 }
+#: Of a Ray that is started here.  Without its head it ends this process too, on the spot: not while we end in order.
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
 
 
 class RayCluster:
@@ -58,6 +62,8 @@ class RayCluster:
     def __init__(self, address: str | None = None) -> None:
         self.address = address
         self._ours = False
+        self._head = ""
+        """Address of the head, of a Ray that was started here."""
         self._ended = threading.Event()
         self._settled = threading.Event()
         self._thread: threading.Thread | None = None
@@ -111,18 +117,21 @@ class RayCluster:
         return found
 
     async def watch(self) -> str:
-        """Return once the Ray that was started here has no living node, and what to say then.
+        """Return once the Ray that was started here has lost its head or its node, and what to say then.
 
-        It cannot heal, as nothing starts its one node again.  Of a cluster that was joined, where nodes may
+        It cannot heal, as nothing starts either again.  Of a cluster that was joined, where nodes may
         come back, it never returns.
         """
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             if not self._ours or self.address is not None:
                 continue
-            with contextlib.suppress(Exception):  # not up yet, or asked too late: the next look tells
-                if not alive(await asyncio.to_thread(self.nodes)):
-                    return NODE_LOST
+            headless = bool(self._head) and await asyncio.to_thread(_nothing_listens, self._head)
+            if headless:
+                return _LOST.format(process="gcs_server")
+            with contextlib.suppress(Exception):  # without an answer: the next look tells
+                if not alive(await asyncio.wait_for(in_thread(self.nodes), _ANSWER_SECONDS)):
+                    return _LOST.format(process="raylet")
 
     @property
     def elastic(self) -> bool:
@@ -144,7 +153,7 @@ class RayCluster:
             import ray
 
             with contextlib.suppress(Exception):
-                ray.shutdown()
+                ray.shutdown()  # without a head it takes some seconds longer
 
     def _connect(self) -> None:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
@@ -152,6 +161,8 @@ class RayCluster:
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         if self.address is None:
+            for name, value in _PATIENT.items():
+                os.environ.setdefault(name, value)
             _provide_local_token()
         else:
             _probe(self.address)
@@ -175,6 +186,8 @@ class RayCluster:
                     **_object_store(),
                     **common,
                 )
+                with contextlib.suppress(Exception):
+                    self._head = ray.get_runtime_context().gcs_address
                 return
             except RuntimeError:  # Ray gives its own processes little time; a busy machine may need more
                 if attempt == _START_ATTEMPTS or self._ended.is_set():
@@ -267,6 +280,18 @@ def _probe(address: str) -> None:
             f"nothing answers at {address} ({error.strerror or error}); "
             "is the Ray cluster up, and is this its head's address and port (default 6379)?"
         ) from None
+
+
+def _nothing_listens(address: str) -> bool:
+    """Whether connections to ``host:port`` are refused."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
 
 
 def _object_store() -> dict[str, Any]:

@@ -9,7 +9,7 @@ refused here, stays in the journal, and is brought again when there is room.
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from evalray.runtime.judge_pool import JudgePool, QuestionDropped, Room
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import RunProgress
 from evalray.scorers import Answer, IsolationPool, JudgeCall, Scorer, ScorerSpec
+from evalray.threads import in_thread
 from evalray.types import EvalRecord, Generation, Outcome, Score
 
 
@@ -240,13 +241,14 @@ class ScoringDesk:
             return
 
         def assess() -> Score | JudgeCall:
-            if run.backend is None:
-                return run.scorer.assess(task.record, task.answer)
-            with run.backend.recording(asked):
-                return run.scorer.assess(task.record, task.answer)
+            with run.backend.recording(asked) if run.backend is not None else contextlib.nullcontext():
+                verdict: Score | JudgeCall | None = run.scorer.assess(task.record, task.answer)
+            if verdict is None:
+                raise TypeError("the scorer returned nothing")
+            return verdict
 
         try:
-            verdict = await asyncio.wait_for(_in_thread(assess), self._thread_seconds)
+            verdict = await asyncio.wait_for(in_thread(assess), self._thread_seconds)
         except TimeoutError:
             verdict = _failed(TimeoutError(f"no verdict within {self._thread_seconds:g} s"))
         except Exception as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
@@ -295,31 +297,3 @@ def _read(task: ScoringTask, call: JudgeCall, replies: list[str]) -> Score:
 def _failed(error: Exception) -> Score:
     detail = f"{type(error).__name__}: {error}"[:500]
     return Score(Outcome.SCORER_ERROR, metadata={"reason": "exception", "error": detail})
-
-
-async def _in_thread(work: Callable[[], Score | JudgeCall]) -> Score | JudgeCall:
-    """Run in a thread that dies with the process: a scorer that hangs must not keep it from ending."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Score | JudgeCall] = loop.create_future()
-
-    def settle(value: Score | JudgeCall | None, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        elif value is not None:
-            result.set_result(value)
-        else:
-            result.set_exception(TypeError("the scorer returned nothing"))
-
-    def run() -> None:
-        value, failed = None, None
-        try:
-            value = work()
-        except Exception as error:  # noqa: BLE001 -- carried over to the loop
-            failed = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, value, failed)
-
-    threading.Thread(target=run, name="evalray-score", daemon=True).start()
-    return await result

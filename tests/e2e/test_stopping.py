@@ -131,28 +131,34 @@ def test_an_interrupt_while_ray_starts_says_what_is_waited_for(
 
 
 @needs_proc
+@pytest.mark.parametrize("killed", ["raylet", "gcs_server"])
 def test_a_lost_ray_ends_the_sweep_with_3_and_what_is_done_is_kept(
-    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+    killed: str, cli: Any, slow_adder: Any, sums: Callable[[int], Path]
 ) -> None:
     total = 4000
-    process = cli.start(*_command(slow_adder.base_url, sums(total)))
+    command = _command(slow_adder.base_url, sums(total))
+    process = cli.start(*command)
     slow_adder.wait_for(30, process)
-    raylet = _child_of(process.pid, "raylet")
-    assert raylet is not None
-    os.kill(raylet, signal.SIGKILL)
+    lost = _child_of(process.pid, killed)
+    assert lost is not None
+    os.kill(lost, signal.SIGKILL)
     ended = cli.end(process)
     assert ended.code == 3, ended.stderr
     assert ended.json["exit_code"] == 3
     [run] = ended.json["runs"]
     assert run["status"] == "partial"
     for said in (run["reason"], *ended.json["errors"], ended.stderr):
-        assert "raylet" in said
+        assert killed in said
         assert "the same command" in said
     assert not run["outcomes"].get("engine_error")
     done = total - run["outcomes"]["skipped"]
     assert done >= 20
     journal = (cli.folder / "results" / "sums" / "gsm8k_m" / "generations.jsonl").read_text()
     assert len(journal.splitlines()) == done
+    rest = cli(*command, "-n", "300")
+    assert rest.code == 0, rest.stderr
+    assert rest.json["runs"][0]["status"] == "complete"
+    assert sum(slow_adder.seen().values()) <= max(done, 300) + 20
 
 
 def test_a_budget_ends_with_4_and_a_larger_one_continues(
