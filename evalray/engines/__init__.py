@@ -7,7 +7,7 @@ from evalray.engines.concurrency import ConcurrencyController, Gate
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.reasoning import SplitText, apply_stops, split_reasoning
 from evalray.engines.registry import ENGINES, engine_class
-from evalray.engines.session import RetryPolicy, run_request
+from evalray.engines.session import RetryPolicy, run_request, start_engine
 
 __all__ = [
     "ENGINES",
@@ -25,4 +25,5 @@ __all__ = [
     "resolve_model_path",
     "run_request",
     "split_reasoning",
+    "start_engine",
 ]

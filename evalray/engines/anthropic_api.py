@@ -14,20 +14,18 @@ model's answer, with ``finish_reason = "content_filter"``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
-from evalray.engines.capabilities import ParameterFilter, find_capabilities
-from evalray.engines.failures import one_line
-from evalray.engines.pricing import PRICE_ARGS, Price, price_for
-from evalray.engines.vendor_sdk import (
-    CONNECT_SECONDS,
-    check_effort,
-    import_sdk,
-    probe,
-    read_key,
-    request_error,
+from evalray.engines.vendor_client import (
+    NEUTRAL_ARGS,
+    Vendor,
+    VendorClient,
+    count,
+    cut_short,
+    given,
+    sendable_messages,
 )
 from evalray.errors import EngineStartError, RequestError
 from evalray.types import GenerationRequest
@@ -35,20 +33,18 @@ from evalray.types import GenerationRequest
 if TYPE_CHECKING:
     import anthropic
 
-VENDOR = "anthropic"
-DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
-_VENDOR_HOST = "api.anthropic.com"
-_MIN_THINKING_BUDGET = 1024
-_KNOWN_ARGS = (
-    "extra_body",
-    "reasoning",
-    "reasoning_effort",
-    "stream",
-    "thinking",
-    "thinking_budget",
-    *PRICE_ARGS,
+_ANTHROPIC = Vendor(
+    "anthropic",
+    "AsyncAnthropic",
+    "api.anthropic.com",
+    "ANTHROPIC_API_KEY",
+    unpriced=frozenset({"speed", "inference_geo"}),
 )
+_OWN_ARGS = ("thinking", "thinking_budget")
+_MIN_THINKING_BUDGET = 1024
 _SAMPLING = frozenset({"temperature", "top_p", "top_k"})
+#: The SDK's method no longer names the sampling parameters, and never had a seed.
+_UNNAMED = _SAMPLING | {"seed"}
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -65,77 +61,33 @@ class AnthropicEngine(Engine):
 
     name: ClassVar[str] = "anthropic"
     default_concurrency: ClassVar[int] = 16
-    answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"stream", *PRICE_ARGS})
+    answer_neutral_args: ClassVar[frozenset[str]] = NEUTRAL_ARGS
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self._client: anthropic.AsyncAnthropic | None = None
-        self._key = self._variable = ""
-        self._stream = True
-        self._thinking: dict[str, Any] | None = None
-        self._effort: str | None = None
-        self._price: Price | None = None
-        self._capabilities = find_capabilities(VENDOR, config.model)
-        self._filter = ParameterFilter(self._capabilities)
+        self._api = VendorClient(_ANTHROPIC, config)
+        self._dialect = _Messages(self._api, None)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return (self._key,) if self._key else ()
+        return self._api.secrets
 
     async def start(self) -> EngineInfo:
-        self._read_config()
-        self._key, self._variable = read_key(self.config, DEFAULT_KEY_VARIABLE)
-        sdk = import_sdk("anthropic")
+        arguments = self._api.read_settings(_OWN_ARGS)
+        thinking = self._thinking_asked_for(arguments)
+        self._dialect = _Messages(self._api, thinking)
+        if thinking is not None and thinking["type"] != "disabled":
+            self._api.filter.refuse(_SAMPLING)
         base_url = self.config.base_url
         if base_url is not None:  # the SDK appends /v1/messages
             base_url = base_url.rstrip("/").removesuffix("/v1")
-        client: anthropic.AsyncAnthropic = sdk.AsyncAnthropic(
-            api_key=self._key,
-            base_url=base_url,
-            max_retries=0,
-            timeout=sdk.Timeout(None, connect=CONNECT_SECONDS),
-        )
-        self._client = client
-        try:
-            known = await probe(
-                lambda: client.models.retrieve(self.config.model),
-                key=self._key,
-                variable=self._variable,
-                model=self.config.model,
-                own_server=client.base_url.host != _VENDOR_HOST,
-            )
-        except BaseException:
-            await self.close()
-            raise
-        price, context = self._price, getattr(known, "max_input_tokens", None)
-        return EngineInfo(
-            engine=self.name,
-            model=self.config.model,
-            version=f"anthropic {sdk.__version__}",
-            max_concurrency=self.config.max_concurrency or self.default_concurrency,
-            context_tokens=context if isinstance(context, int) else None,
-            details={
-                "base_url": f"{client.base_url.copy_with(userinfo=b'')}",
-                "stream": self._stream,
-                "listed": known is not None,
-                "price": None if price is None else {"as_of": price.as_of, "source": price.source},
-            },
-        )
+        info, known = await self._api.connect(self, base_url)
+        if _takes_no_schema(known):
+            self._api.filter.refuse({"output_config.format"})
+        return replace(info, context_tokens=count(known, "max_input_tokens"))
 
-    def _read_config(self) -> None:
-        config, arguments = self.config, self.config.engine_args
-        check_args(config, _KNOWN_ARGS)
-        self._stream = arguments.get("stream", True)
-        self._effort = check_effort(
-            config.model, arguments.get("reasoning_effort"), self._capabilities.efforts
-        )
-        self._thinking = self._thinking_asked_for()
-        self._price = price_for(VENDOR, config.model, arguments)
-        if {"speed", "inference_geo"} & arguments.get("extra_body", {}).keys():
-            self._price = self._price if "price_input_per_mtok" in arguments else None
-
-    def _thinking_asked_for(self) -> dict[str, Any] | None:
-        arguments, kinds = self.config.engine_args, self._capabilities.thinking
+    def _thinking_asked_for(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        kinds = self._api.capabilities.thinking
         kind, budget = arguments.get("thinking"), arguments.get("thinking_budget")
         if budget is not None:
             if kind is not None:
@@ -158,90 +110,58 @@ class AnthropicEngine(Engine):
             )
         return {"type": kind}
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        client = self._client
-        if client is None:
-            raise RequestError("connection", "the engine is closed")
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        return self._api.answer(request, self._dialect)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+
+class _Messages:
+    """The Messages API."""
+
+    def __init__(self, api: VendorClient, thinking: dict[str, Any] | None) -> None:
+        self._api = api
+        self._thinking = thinking
+
+    def wanted(self, request: GenerationRequest) -> dict[str, Any]:
+        sampling, schema = request.sampling, request.response_schema
         budget = (self._thinking or {}).get("budget_tokens")
-        if budget is not None and budget >= request.sampling.max_tokens:
+        if budget is not None and budget >= sampling.max_tokens:
             raise RequestError(
                 "bad_request",
-                f"thinking_budget {budget} leaves nothing of max_tokens {request.sampling.max_tokens}: raise max_tokens",
+                f"thinking_budget {budget} leaves nothing of max_tokens {sampling.max_tokens}: raise max_tokens",
             )
-        reply = None
-        while reply is None:
-            sent, left_out = self._filter.select(self._wanted(request))
-            if self._thinks:
-                left_out = sorted({*left_out, *(_SAMPLING & sent.keys())})
-                sent = {name: value for name, value in sent.items() if name not in _SAMPLING}
-            try:
-                reply = await self._ask(client, request, sent)
-            except Exception as error:
-                failure = request_error(error, self._key, self._variable)
-                if not self._filter.learn(getattr(error, "status_code", None), str(failure), None, sent):
-                    raise failure from error
-        yield Chunk(request_params=sent | ({"not_sent": left_out} if left_out else {}))
-        if not self._stream:
-            yield self._whole(reply)
-            return
-        try:
-            async for chunk in self._read(reply):
-                yield chunk
-        except RequestError:
-            raise
-        except Exception as error:
-            raise request_error(error, self._key, self._variable, streaming=True) from error
-        finally:
-            await reply.close()
-
-    @property
-    def _thinks(self) -> bool:
-        """Whether thinking was asked for, with which no sampling parameter goes."""
-        return self._thinking is not None and self._thinking["type"] != "disabled"
-
-    def _wanted(self, request: GenerationRequest) -> dict[str, Any]:
-        sampling = request.sampling
-        wanted: dict[str, Any] = {
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-        }
-        optional = {
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "seed": sampling.seed,
-            # The API refuses stop sequences of white space alone.
-            "stop_sequences": [stop for stop in sampling.stop if stop.strip()] or None,
-            "thinking": self._thinking,
-            "output_config": None if self._effort is None else {"effort": self._effort},
-        }
-        return wanted | {key: value for key, value in optional.items() if value is not None}
-
-    async def _ask(
-        self, client: anthropic.AsyncAnthropic, request: GenerationRequest, sent: dict[str, Any]
-    ) -> Any:
-        # The SDK's method no longer names the sampling parameters, and never had a seed.
-        sampling = {name: sent[name] for name in sent if name in _SAMPLING or name == "seed"}
-        named: dict[str, Any] = {name: value for name, value in sent.items() if name not in sampling}
-        version = self._capabilities.sampling_api_version
-        headers = {"anthropic-version": version} if sampling and version else None
-        messages = [
-            {key: value.encode("utf-8", "replace").decode() for key, value in message.items()}
-            for message in request.messages
-        ]
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        if system:
-            named["system"] = system
-        turns: list[Any] = [message for message in messages if message["role"] != "system"]
-        return await client.messages.create(
-            model=self.config.model,
-            messages=turns,
-            stream=self._stream,
-            extra_headers=headers,
-            extra_body=sampling | self.config.engine_args.get("extra_body", {}),
-            **named,
+        return given(
+            {
+                "max_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k,
+                "seed": sampling.seed,
+                # The API refuses stop sequences of white space alone.
+                "stop_sequences": [stop for stop in sampling.stop if stop.strip()] or None,
+                "thinking": self._thinking,
+                "output_config.effort": self._api.effort,
+                "output_config.format": None if schema is None else {"type": "json_schema", "schema": schema},
+            }
         )
 
-    async def _read(self, stream: Any) -> AsyncIterator[Chunk]:
+    async def ask(
+        self, client: anthropic.AsyncAnthropic, request: GenerationRequest, sent: dict[str, Any]
+    ) -> Any:
+        fields = self._api.fields(sent, _UNNAMED)
+        version = self._api.capabilities.sampling_api_version
+        if version and _UNNAMED & sent.keys():
+            fields["extra_headers"] = {"anthropic-version": version}
+        messages = sendable_messages(request)
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        if system:
+            fields["system"] = system
+        turns: list[Any] = [message for message in messages if message["role"] != "system"]
+        return await client.messages.create(messages=turns, **fields)
+
+    async def read(self, stream: Any) -> AsyncIterator[Chunk]:
         counts: dict[str, int] = {}
         complete = False
         async for event in stream:
@@ -268,12 +188,11 @@ class AnthropicEngine(Engine):
             elif kind == "message_stop":
                 complete = True
         if not complete:
-            raise RequestError("bad_response", "the stream ended before the reply did", retryable=True)
+            raise cut_short()
 
-    def _whole(self, reply: Any) -> Chunk:
+    def whole(self, reply: Any) -> Chunk:
         if not isinstance(getattr(reply, "content", None), list):
-            shown = one_line(str(reply)[:300], self._key)
-            raise RequestError("bad_response", f"not a reply of the API: {shown}", retryable=True)
+            raise self._api.not_the_protocol(reply)
         counts: dict[str, int] = {}
         _collect(counts, getattr(reply, "usage", None))
         chunk = self._ending(reply.stop_reason, counts)
@@ -292,22 +211,27 @@ class AnthropicEngine(Engine):
             prompt += (cached or 0) + (written or 0)
         completion = counts.get("output_tokens")
         chunk.usage = Usage(prompt, completion, cached, counts.get("thinking_tokens"))
-        if self._price is not None:
-            chunk.cost_usd = self._price.cost_usd(prompt, completion, cached, written)
+        if self._api.price is not None:
+            chunk.cost_usd = self._api.price.cost_usd(prompt, completion, cached, written)
         return chunk
 
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+
+def _takes_no_schema(known: Any) -> bool:
+    """Whether the vendor says of the model that it cannot be held to a JSON schema."""
+    capability = getattr(getattr(known, "capabilities", None), "structured_outputs", None)
+    return getattr(capability, "supported", None) is False
 
 
 def _collect(counts: dict[str, int], usage: Any) -> None:
     """The counts of an event; later events of a stream carry the cumulative ones."""
-    for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-        value = getattr(usage, name, None)
-        if type(value) is int and value >= 0:
-            counts[name] = value
-    thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
-    if type(thinking) is int and thinking >= 0:
-        counts["thinking_tokens"] = thinking
+    found = {
+        name: count(usage, name)
+        for name in (
+            "input_tokens",
+            "output_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        )
+    }
+    found["thinking_tokens"] = count(getattr(usage, "output_tokens_details", None), "thinking_tokens")
+    counts.update(given(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evalray.engines.base import EngineConfig
+from evalray.engines.masking import shown_url
 from evalray.errors import EngineStartError
 
 _SWITCHES = ("stream", "reasoning", "launch", "pull")
@@ -21,4 +22,4 @@ def check_args(config: EngineConfig, known: tuple[str, ...]) -> None:
         if name in known and not isinstance(config.engine_args.get(name, {}), dict):
             raise EngineStartError(f"engine_args.{name} must be a table")
     if config.base_url and not config.base_url.lower().startswith(("http://", "https://")):
-        raise EngineStartError(f"base_url {config.base_url!r} must start with http:// or https://")
+        raise EngineStartError(f"base_url {shown_url(config.base_url)!r} must start with http:// or https://")

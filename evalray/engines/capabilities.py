@@ -1,24 +1,31 @@
 """Which parameters a vendor's model takes: known beforehand from a table, and learnt from refusals.
 
 What a model refuses is not sent; what was wanted and not sent is named beside what was sent.  Only
-sampling parameters are ever left out: what a user asks for by name (reasoning effort, a thinking
-budget) is sent, and its refusal is the request's error.
+sampling parameters and the JSON schema of a reply are ever left out: what a user asks for by name
+(reasoning effort, a thinking budget) is sent, and its refusal is the request's error.
+
+A dotted name is a key within a table: ``text.format`` is ``format`` in ``text``.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from evalray.engines.failures import names_schema
+
 #: Parameters without which a request is still the same question.
 _DROPPABLE = frozenset(
     {"temperature", "top_p", "top_k", "seed", "stop", "stop_sequences", "stream_options", "store"}
 )
+#: Where the APIs take the JSON schema of a reply; a reply without it is read as strictly.
+_SCHEMAS = frozenset({"response_format", "text.format", "output_config.format"})
 _REFUSAL = re.compile(
     r"unsupported|not support|deprecat|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|"
     r"cannot both|can't both|not available|does not accept|is not valid|invalid parameter|extra inputs",
@@ -87,6 +94,10 @@ class ParameterFilter:
         self.renamed: dict[str, str] = {}
         """Names the server wants in place of the usual ones."""
 
+    def refuse(self, names: Iterable[str]) -> None:
+        """Leave these out from now on."""
+        self._refused.update(names)
+
     def select(self, wanted: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """What of ``wanted`` to send, by the server's names, and what is left out."""
         sent = {name: value for name, value in wanted.items() if name not in self._refused}
@@ -102,6 +113,10 @@ class ParameterFilter:
             return False
         if "max_tokens" in sent and "max_completion_tokens" in message:
             self.renamed["max_tokens"] = "max_completion_tokens"
+            return True
+        schemas = _SCHEMAS & sent.keys()
+        if schemas and (parameter in schemas or names_schema(message)):
+            self._refused |= schemas
             return True
         if not _REFUSAL.search(message):
             return False

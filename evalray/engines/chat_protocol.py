@@ -53,28 +53,29 @@ def encode_body(body: dict[str, Any]) -> bytes:
     return _encode(body).encode("utf-8", "replace")
 
 
-def decode_json(data: bytes | str) -> Any:
+def decode_json(data: bytes | str, secrets: tuple[str, ...] = ()) -> Any:
     """Parse JSON; raises :class:`RequestError` (``bad_response``, retryable) where it is none."""
     try:
         return _decode(data if isinstance(data, str) else data.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         assert isinstance(data, bytes)
-        return decode_json(data.decode("utf-8", "replace"))
+        return decode_json(data.decode("utf-8", "replace"), secrets)
     except (ValueError, RecursionError) as error:
-        shown = data[:200] if isinstance(data, str) else data[:200].decode("utf-8", "replace")
+        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+        shown = one_line(text, secrets, limit=200)
         raise RequestError(
-            "bad_response", f"not JSON: {one_line(shown)!r} ({type(error).__name__})", retryable=True
+            "bad_response", f"not JSON: {shown!r} ({type(error).__name__})", retryable=True
         ) from None
 
 
-def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
+def parse_chunk(event: Any, secrets: tuple[str, ...] = ()) -> Chunk | None:
     """One streamed object as a chunk, or ``None`` where it carries nothing.
 
     Raises :class:`RequestError` for an ``error`` object or for anything that is not the protocol.
     """
     try:
         if event.get("error"):
-            raise error_from_body(None, event, secret=secret)
+            raise error_from_body(None, event, secrets=secrets)
         choices = event.get("choices")
         chunk = Chunk()
         useful = False
@@ -98,7 +99,7 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
                 chunk.finish_reason = _finish_reason(finish)
                 useful = True
         elif choices is None:
-            raise _not_the_protocol(event)
+            raise _not_the_protocol(event, secrets)
         usage = event.get("usage")
         if usage:
             _add_usage(chunk, usage)
@@ -108,18 +109,18 @@ def parse_chunk(event: Any, secret: str | None = None) -> Chunk | None:
             chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
             useful = True
     except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise _not_the_protocol(event) from error
+        raise _not_the_protocol(event, secrets) from error
     return chunk if useful else None
 
 
-def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
+def parse_completion(reply: Any, secrets: tuple[str, ...] = ()) -> Chunk:
     """A reply that came in one piece, as its only chunk.  Raises as :func:`parse_chunk` does."""
     try:
         if reply.get("error"):
-            raise error_from_body(None, reply, secret=secret)
+            raise error_from_body(None, reply, secrets=secrets)
         choices = reply.get("choices")
         if not choices:
-            raise _not_the_protocol(reply)
+            raise _not_the_protocol(reply, secrets)
         choice = choices[0]
         message = choice.get("message") or {}
         content, refusal = message.get("content"), message.get("refusal")
@@ -135,7 +136,7 @@ def parse_completion(reply: Any, secret: str | None = None) -> Chunk:
         if timings := reply.get("timings"):
             chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
     except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise _not_the_protocol(reply) from error
+        raise _not_the_protocol(reply, secrets) from error
     return chunk
 
 
@@ -176,6 +177,6 @@ def _text(content: Any) -> str:
     return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
 
 
-def _not_the_protocol(event: Any) -> RequestError:
-    shown = one_line(json.dumps(event, default=str)[:300])
+def _not_the_protocol(event: Any, secrets: tuple[str, ...]) -> RequestError:
+    shown = one_line(json.dumps(event, default=str), secrets, limit=300)
     return RequestError("bad_response", f"not a chat-completions reply: {shown}", retryable=True)

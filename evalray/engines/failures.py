@@ -1,8 +1,8 @@
 """Turn what a chat-completions server says about a failure into a :class:`RequestError`.
 
 One table for every engine that speaks the protocol: which kind it is, whether asking again can
-help, and a message of one line.  Server text is untrusted: control characters go, it is cut to
-``MAX_MESSAGE`` characters, and a key it echoes is blanked.
+help, and a message of one line.  Server text is untrusted: a key it echoes is blanked, control
+characters go, and then it is cut to ``MAX_MESSAGE`` characters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import time
 from typing import Any
 
+from evalray.engines.masking import REDACTED, key_mask
 from evalray.errors import ErrorKind, RequestError
 
 MAX_MESSAGE = 500
@@ -26,6 +27,12 @@ _CONTEXT = re.compile(
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|content management policy", re.IGNORECASE)
 _OUT_OF_QUOTA = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
 _OVERLOADED = re.compile(r"overloaded|server is busy|too many requests", re.IGNORECASE)
+#: How servers name what they cannot do, when the JSON schema of a reply is too much for them.
+_SCHEMA = re.compile(
+    r"response_format|schema|grammar|structured|guided|text\.format|output[_ ]format|"
+    r"output_config(?!\.effort)",
+    re.IGNORECASE,
+)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
@@ -33,13 +40,14 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _RETRYABLE = frozenset({408, 409, 425, 429, 529})
 
 
-def one_line(text: str, secret: str | None = None) -> str:
-    """Untrusted text as one short printable line, without ``secret``."""
-    text = text[: 8 * MAX_MESSAGE]
-    if secret:
-        text = text.replace(secret, "[redacted]")
-    text = " ".join(_UNPRINTABLE.sub(" ", text).split())
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
+def one_line(text: str, secrets: tuple[str, ...] = (), limit: int = MAX_MESSAGE) -> str:
+    """Untrusted text as one printable line of at most ``limit`` characters, without ``secrets``."""
+    if secrets:
+        text = key_mask(secrets)(text)
+        for secret in filter(None, secrets):  # the short ones too: here no honest answer is at stake
+            text = text.replace(secret, REDACTED)
+    text = " ".join(_UNPRINTABLE.sub(" ", text[: 8 * limit]).split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def parse_retry_after(value: str | None, now: float | None = None) -> float | None:
@@ -61,7 +69,7 @@ def error_from_body(
     status: int | None,
     body: Any,
     *,
-    secret: str | None = None,
+    secrets: tuple[str, ...] = (),
     retry_after_seconds: float | None = None,
 ) -> RequestError:
     """Classify an error reply: an HTTP status with its body, or an ``error`` object within a stream.
@@ -73,7 +81,7 @@ def error_from_body(
     where = "" if status is None else f"HTTP {status}: "
     if status is None:
         status = _numeric(details.get("code")) or _numeric(details.get("status")) or 500
-    text = one_line(message, secret) or "no message"
+    text = one_line(message, secrets) or "no message"
     kind, retryable = _classify(status, f"{code} {text}")
     if kind == "context_length":
         text = _context_message(details, text)
@@ -87,7 +95,12 @@ def error_from_body(
     )
 
 
-def connection_text(error: BaseException, secret: str | None = None) -> str:
+def names_schema(message: str) -> bool:
+    """Whether a refusal is about the JSON schema that the reply was to be held to."""
+    return _SCHEMA.search(message) is not None
+
+
+def connection_text(error: BaseException, secrets: tuple[str, ...] = ()) -> str:
     """What a client's error says, of a connection that was not made in plain words: whereto, and why not."""
     import aiohttp
 
@@ -98,15 +111,15 @@ def connection_text(error: BaseException, secret: str | None = None) -> str:
             number = int(found[1])
         # A resolver's numbers are negative and its own.
         why = os.strerror(number) if number is not None and number > 0 else cause.strerror or str(cause)
-        return one_line(f"no connection to {error.host}:{error.port}: {why}", secret)
-    return one_line(str(error) or type(error).__name__, secret)
+        return one_line(f"no connection to {error.host}:{error.port}: {why}", secrets)
+    return one_line(str(error) or type(error).__name__, secrets)
 
 
-def error_from_client(error: BaseException, secret: str | None = None) -> RequestError | None:
+def error_from_client(error: BaseException, secrets: tuple[str, ...] = ()) -> RequestError | None:
     """What aiohttp raised for one request, classified; ``None`` where it is nothing of the network's."""
     import aiohttp
 
-    detail = connection_text(error, secret)
+    detail = connection_text(error, secrets)
     if isinstance(error, aiohttp.ClientPayloadError):
         return RequestError("bad_response", f"the reply was cut short: {detail}", retryable=True)
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.InvalidURL)):

@@ -97,11 +97,10 @@ class LaunchedServer:
             await asyncio.sleep(_POLL_SECONDS)
         return self.exited
 
-    @property
-    def log_tail(self) -> str:
-        """The end of what the server printed, on one line."""
-        lines = [line.strip() for line in self._log if line.strip()]
-        return one_line(" | ".join(lines[-5:])) or "nothing"
+    def log_tail(self, secrets: tuple[str, ...] = ()) -> str:
+        """The end of what the server printed, on one line, without ``secrets``."""
+        lines = [line.strip() for line in "".join(self._log).splitlines() if line.strip()]
+        return one_line(" | ".join(lines[-5:]), secrets) or "nothing"
 
     async def wait_healthy(self, url: str, deadline_seconds: float) -> None:
         """Until ``GET url`` answers 200.  Raises :class:`EngineStartError` where it does not, having
@@ -115,7 +114,7 @@ class LaunchedServer:
                     code = self._process.returncode
                     await self.close()
                     raise EngineStartError(
-                        f"{self._name} ended with code {code} while starting; it printed: {self.log_tail}"
+                        f"{self._name} ended with code {code} while starting; it printed: {self.log_tail()}"
                     )
                 with suppress(aiohttp.ClientError, OSError, TimeoutError):
                     async with session.get(url) as response:
@@ -125,7 +124,7 @@ class LaunchedServer:
                     await self.close()
                     raise EngineStartError(
                         f"{self._name} was not healthy within {deadline_seconds:g} s; it printed: "
-                        f"{self.log_tail}: raise start_timeout_seconds if it only needs longer"
+                        f"{self.log_tail()}: raise start_timeout_seconds if it only needs longer"
                     )
                 await asyncio.sleep(_POLL_SECONDS)
 

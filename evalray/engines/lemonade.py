@@ -18,6 +18,7 @@ from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.chat_protocol import decode_json
 from evalray.engines.launch import LaunchedServer, free_port
+from evalray.engines.masking import url_secrets
 from evalray.engines.openai_compatible import OpenAICompatibleEngine
 from evalray.errors import EngineDied, EngineStartError, RequestError
 from evalray.types import GenerationRequest
@@ -51,6 +52,11 @@ class LemonadeEngine(Engine):
         self._session: aiohttp.ClientSession | None = None
         self._chat: OpenAICompatibleEngine | None = None
         self._base = ""
+        self._secrets = url_secrets(config.base_url)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._secrets
 
     async def start(self) -> EngineInfo:
         import aiohttp
@@ -80,6 +86,7 @@ class LemonadeEngine(Engine):
                 )
             )
             info = await self._chat.start()
+            self._secrets = self._chat.secrets
             health = await self._get("/health") or {}
         except BaseException:
             await self.close()
@@ -127,7 +134,8 @@ class LemonadeEngine(Engine):
                     yield chunk
         except RequestError as error:
             if self._server is not None and await self._server.died(error):
-                raise EngineDied(f"lemonade-server ended; it printed: {self._server.log_tail}") from None
+                said = self._server.log_tail(self._secrets)
+                raise EngineDied(f"lemonade-server ended; it printed: {said}") from None
             raise
         if self._concurrency == 1 and (statistics := await self._get("/stats")):
             timings = {

@@ -23,6 +23,7 @@ from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.chat_protocol import decode_json, encode_body
 from evalray.engines.failures import error_from_body, error_from_client, one_line
 from evalray.engines.launch import LaunchedServer, free_port
+from evalray.engines.masking import shown_url, url_secrets
 from evalray.engines.prompt_length import expected_tokens, is_shortened
 from evalray.engines.sse import MAX_EVENT_BYTES
 from evalray.errors import EngineDied, EngineStartError, RequestError
@@ -65,9 +66,14 @@ class OllamaEngine(Engine):
         self._concurrency = config.max_concurrency or self.default_concurrency
         self._session: aiohttp.ClientSession | None = None
         self._server: LaunchedServer | None = None
-        self._base = DEFAULT_URL
+        self._base = self._shown = DEFAULT_URL
+        self._secrets = url_secrets(config.base_url)
         self._num_ctx = _DEFAULT_NUM_CTX
         self._stream = True
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._secrets
 
     async def start(self) -> EngineInfo:
         import aiohttp
@@ -93,7 +99,7 @@ class OllamaEngine(Engine):
             version=version,
             max_concurrency=self._concurrency,
             context_tokens=self._num_ctx,
-            details={"base_url": self._base, "launched": self._server is not None, **details},
+            details={"base_url": self._shown, "launched": self._server is not None, **details},
         )
 
     def _read_config(self) -> None:
@@ -110,12 +116,13 @@ class OllamaEngine(Engine):
         self._num_ctx = num_ctx
         self._stream = arguments.get("stream", True)
         self._base = (config.base_url or DEFAULT_URL).rstrip("/").removesuffix("/v1").removesuffix("/api")
+        self._shown = shown_url(self._base)
 
     async def _launch(self) -> None:
         address = f"127.0.0.1:{free_port()}"
         environment = {"OLLAMA_HOST": address, "OLLAMA_NUM_PARALLEL": str(self._concurrency)}
         self._server = LaunchedServer.start(["ollama", "serve"], environment)
-        self._base = f"http://{address}"
+        self._base = self._shown = f"http://{address}"
         await self._server.wait_healthy(f"{self._base}/api/version", self.config.start_timeout_seconds)
 
     async def _reach(self) -> str:
@@ -127,14 +134,14 @@ class OllamaEngine(Engine):
                 if status == 200 and isinstance(body, dict):
                     return str(body.get("version", ""))
                 raise EngineStartError(
-                    f"{self._base} answers, but not as Ollama does (HTTP {status}): correct base_url"
+                    f"{self._shown} answers, but not as Ollama does (HTTP {status}): correct base_url"
                 )
             except RequestError as error:
                 if not error.retryable or time.monotonic() - began >= min(
                     _REACH_SECONDS, self.config.start_timeout_seconds
                 ):
                     raise EngineStartError(
-                        f"no Ollama at {self._base}: {error}: start it with 'ollama serve', correct base_url, "
+                        f"no Ollama at {self._shown}: {error}: start it with 'ollama serve', correct base_url, "
                         "or set engine_args.launch = true"
                     ) from None
             await asyncio.sleep(0.25)
@@ -148,11 +155,13 @@ class OllamaEngine(Engine):
             status, shown = await self._ask_about(model)
         if status == 404:
             raise EngineStartError(
-                f"Ollama at {self._base} has no model {model!r}: run 'ollama pull {model}', "
+                f"Ollama at {self._shown} has no model {model!r}: run 'ollama pull {model}', "
                 "or set engine_args.pull = true"
             )
         if status != 200 or not isinstance(shown, dict):
-            raise EngineStartError(f"Ollama says of {model!r}: {error_from_body(status, shown)}")
+            raise EngineStartError(
+                f"Ollama says of {model!r}: {error_from_body(status, shown, secrets=self._secrets)}"
+            )
         facts = shown.get("model_info") or {}
         longest = next(
             (
@@ -174,14 +183,14 @@ class OllamaEngine(Engine):
         return {
             "num_ctx": self._num_ctx,
             "model_context": longest,
-            **{key: one_line(str(details[key])) for key in known if details.get(key)},
+            **{key: one_line(str(details[key]), self._secrets) for key in known if details.get(key)},
         }
 
     async def _ask_about(self, model: str) -> tuple[int, Any]:
         try:
             return await self._call("POST", "/api/show", {"model": model})
         except RequestError as error:
-            raise EngineStartError(f"Ollama at {self._base} does not answer: {error}") from None
+            raise EngineStartError(f"Ollama at {self._shown} does not answer: {error}") from None
 
     async def _pull(self) -> None:
         """Fetch the model.  Raises :class:`EngineStartError` past its deadline, or with what went wrong."""
@@ -191,9 +200,11 @@ class OllamaEngine(Engine):
             async with asyncio.timeout(seconds):
                 async for line in self._lines("/api/pull", {"model": model, "stream": True}):
                     if line.get("error"):
-                        raise EngineStartError(f"ollama pull {model}: {one_line(str(line['error']))}")
+                        raise EngineStartError(
+                            f"ollama pull {model}: {one_line(str(line['error']), self._secrets)}"
+                        )
                     done, total = line.get("completed"), line.get("total")
-                    progress = one_line(str(line.get("status", "")))
+                    progress = one_line(str(line.get("status", "")), self._secrets)
                     if isinstance(done, int) and isinstance(total, int) and total:
                         progress += f" {100 * done // total} %"
                     if line.get("status") == "success":
@@ -215,7 +226,7 @@ class OllamaEngine(Engine):
             async with aclosing(self._lines("/api/chat", body)) as lines:
                 async for line in lines:
                     if "error" in line:
-                        raise error_from_body(_status(line), line)
+                        raise error_from_body(_status(line), line, secrets=self._secrets)
                     complete = complete or line.get("done") is True
                     yield self._chunk(line, request)
         except RequestError as error:
@@ -255,9 +266,7 @@ class OllamaEngine(Engine):
     def _chunk(self, line: dict[str, Any], request: GenerationRequest) -> Chunk:
         message = line.get("message") or {}
         if not isinstance(message, dict):
-            raise RequestError(
-                "bad_response", f"not Ollama's chat: {one_line(str(line)[:300])}", retryable=True
-            )
+            raise _not_the_protocol(line, self._secrets)
         chunk = Chunk(
             text=_text(message.get("content")),
             reasoning=_text(message.get("thinking")),
@@ -285,7 +294,7 @@ class OllamaEngine(Engine):
     async def _explained(self, error: RequestError, request: GenerationRequest) -> Exception:
         """The error with what the user can do; the engine's death where the launched server is gone."""
         if self._server is not None and await self._server.died(error):
-            return EngineDied(f"ollama serve ended; it printed: {self._server.log_tail}")
+            return EngineDied(f"ollama serve ended; it printed: {self._server.log_tail()}")
         if error.kind == "context_length" and "num_ctx" not in str(error):
             counts = f"prompt of about {expected_tokens(request)} tokens, num_ctx {self._num_ctx}"
             error.args = (f"{error} ({counts}: raise engine_args.context_tokens or shorten it)",)
@@ -307,13 +316,13 @@ class OllamaEngine(Engine):
             ):
                 text = (await response.content.read(32 << 20)).decode("utf-8", "replace")
                 try:
-                    return response.status, decode_json(text)
+                    return response.status, decode_json(text, self._secrets)
                 except RequestError:
                     return response.status, text
         except TimeoutError:
             raise RequestError("timeout", f"no answer within {_ASK_SECONDS:g} s", retryable=True) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise error_from_client(error) or error from error
+            raise error_from_client(error, self._secrets) or error from error
 
     async def _lines(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The objects of a reply, one a line.  Raises :class:`RequestError`."""
@@ -325,7 +334,7 @@ class OllamaEngine(Engine):
             async with self._session.post(f"{self._base}{path}", data=encode_body(body)) as response:
                 if response.status != 200:
                     text = (await response.content.read(1 << 20)).decode("utf-8", "replace")
-                    raise error_from_body(response.status, _parsed(text))
+                    raise error_from_body(response.status, _parsed(text), secrets=self._secrets)
                 rest = bytearray()
                 async for piece in response.content.iter_any():
                     rest += piece
@@ -333,13 +342,13 @@ class OllamaEngine(Engine):
                         *lines, rest = rest.split(b"\n")
                         for line in lines:
                             if line.strip():
-                                yield _object(line)
+                                yield _object(line, self._secrets)
                     if len(rest) > MAX_EVENT_BYTES:
                         raise RequestError("bad_response", f"a line of over {MAX_EVENT_BYTES >> 20} MiB")
                 if rest.strip():
-                    yield _object(rest)
+                    yield _object(rest, self._secrets)
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise error_from_client(error) or error from error
+            raise error_from_client(error, self._secrets) or error from error
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -350,11 +359,16 @@ class OllamaEngine(Engine):
             await server.close()
 
 
-def _object(line: bytes | bytearray) -> dict[str, Any]:
-    value = decode_json(bytes(line))
+def _object(line: bytes | bytearray, secrets: tuple[str, ...]) -> dict[str, Any]:
+    value = decode_json(bytes(line), secrets)
     if not isinstance(value, dict):
-        raise RequestError("bad_response", f"not Ollama's chat: {one_line(str(value)[:300])}", retryable=True)
+        raise _not_the_protocol(value, secrets)
     return value
+
+
+def _not_the_protocol(value: Any, secrets: tuple[str, ...]) -> RequestError:
+    shown = one_line(str(value), secrets, limit=300)
+    return RequestError("bad_response", f"not Ollama's chat: {shown}", retryable=True)
 
 
 def _parsed(text: str) -> Any:

@@ -32,9 +32,11 @@ from evalray.engines.failures import (
     connection_text,
     error_from_body,
     error_from_client,
+    names_schema,
     one_line,
     parse_retry_after,
 )
+from evalray.engines.masking import shown_url, url_secrets
 from evalray.engines.sse import MAX_EVENT_BYTES, EventParser
 from evalray.errors import EngineStartError, RequestError
 from evalray.types import GenerationRequest
@@ -50,8 +52,8 @@ _LOADING_FOR_SECONDS = 60.0
 """How long a server may say 503, as one that loads its model does."""
 _LINGER_SECONDS = 2.0
 """How long the end of a body may stay out after ``[DONE]`` before its connection is dropped."""
-_SCHEMA_WORDS = ("response_format", "json_schema", "schema", "grammar", "structured", "guided")
-"""How servers name what they cannot do, when a reply's JSON schema is too much for them."""
+_HEAD_BYTES = 8192
+"""How much of a body without events is kept, for a message that shows far less of it."""
 _KNOWN_ARGS = ("extra_body", "reasoning", "stream")
 
 
@@ -71,7 +73,7 @@ class OpenAICompatibleEngine(Engine):
             "Content-Type": "application/json",
             "Accept": "text/event-stream, */*",
         }
-        self._key: str | None = None
+        self._secrets = url_secrets(config.base_url)
         self._proxy: str | None = None
         self._stream = True
         self._extra_body: dict[str, Any] = {}
@@ -106,12 +108,12 @@ class OpenAICompatibleEngine(Engine):
             model=self.config.model,
             max_concurrency=self._concurrency,
             context_tokens=context,
-            details={"base_url": _without_credentials(base_url), "stream": self._stream, **details},
+            details={"base_url": shown_url(base_url), "stream": self._stream, **details},
         )
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return (self._key,) if self._key else ()
+        return self._secrets
 
     def _read_config(self) -> str:
         """Check the settings; the base URL without its trailing slash."""
@@ -137,18 +139,21 @@ class OpenAICompatibleEngine(Engine):
                 f'model {config.model!r}: base_url is missing: set it, e.g. base_url = "http://localhost:8000/v1"'
             )
         if not config.base_url.lower().startswith(("http://", "https://")):
-            raise EngineStartError(f"base_url {config.base_url!r} must start with http:// or https://")
+            raise EngineStartError(
+                f"base_url {shown_url(config.base_url)!r} must start with http:// or https://"
+            )
         if config.api_key_env:
-            self._key = os.environ.get(config.api_key_env, "").strip()
-            if not self._key:
+            key = os.environ.get(config.api_key_env, "").strip()
+            if not key:
                 raise EngineStartError(
                     f"environment variable {config.api_key_env} (api_key_env) is not set here"
                 )
-            if not (self._key.isascii() and self._key.isprintable()):
+            if not (key.isascii() and key.isprintable()):
                 raise EngineStartError(
                     f"the key in {config.api_key_env} holds characters that no header takes"
                 )
-            self._headers["Authorization"] = f"Bearer {self._key}"
+            self._headers["Authorization"] = f"Bearer {key}"
+            self._secrets = (key, *self._secrets)
         return config.base_url.rstrip("/")
 
     async def _probe(self, base_url: str) -> dict[str, Any]:
@@ -156,7 +161,7 @@ class OpenAICompatibleEngine(Engine):
         import aiohttp
 
         assert self._session is not None
-        shown = _without_credentials(base_url)
+        shown = shown_url(base_url)
         began = time.monotonic()
         while True:
             waited = time.monotonic() - began
@@ -170,17 +175,31 @@ class OpenAICompatibleEngine(Engine):
                 if status in (401, 403):
                     raise EngineStartError(self._key_message(shown, status))
                 if status != 503:
-                    return _listed(body if status == 200 else b"", self.config.model)
+                    return self._listed(body if status == 200 else b"")
                 if waited >= min(_LOADING_FOR_SECONDS, self.config.start_timeout_seconds):
                     return {}
                 limit, problem = _LOADING_FOR_SECONDS, "is still loading"
             except TimeoutError:
                 problem = "accepts connections but does not answer"
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                problem = f"cannot be reached ({connection_text(error, self._key)})"
+                problem = f"cannot be reached ({connection_text(error, self._secrets)})"
             if waited >= min(limit, self.config.start_timeout_seconds):
                 raise EngineStartError(f"server {shown} {problem}: start it, or correct base_url")
             await asyncio.sleep(0.25)
+
+    def _listed(self, body: bytes) -> dict[str, Any]:
+        """Whether the server lists the model, and its context if it says so (vLLM does)."""
+        try:
+            entries = decode_json(body)["data"]
+            names = {entry["id"]: entry for entry in entries}
+        except (RequestError, KeyError, TypeError):
+            return {}
+        entry = names.get(self.config.model)
+        if entry is None:
+            shown = [one_line(str(name), self._secrets) for name in list(names)[:10]]
+            return {"listed": False, "models": shown}
+        context = entry.get("max_model_len")
+        return {"listed": True, **({"context_tokens": context} if isinstance(context, int) else {})}
 
     def _key_message(self, shown: str, status: int) -> str:
         variable = self.config.api_key_env
@@ -203,18 +222,18 @@ class OpenAICompatibleEngine(Engine):
                 ) as response:
                     if response.status == 200:
                         if _is_whole(response, self._stream):
-                            yield parse_completion(decode_json(await _read_all(response)), self._key)
+                            yield self._completion(await _read_all(response))
                         else:
                             async for chunk in self._read_stream(response):
                                 yield chunk
                         return
                     error = await self._failure(response)
-                    if with_schema and _refuses_schema(error):
+                    if with_schema and error.kind == "bad_request" and names_schema(str(error)):
                         self._sends_schema = False
                     elif not self._adapt(error):
                         raise error
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise error_from_client(error, self._key) or error from error
+            raise error_from_client(error, self._secrets) or error from error
 
     def _body(self, request: GenerationRequest) -> bytes:
         body = chat_body(self.config.model, request)
@@ -230,6 +249,9 @@ class OpenAICompatibleEngine(Engine):
             body.update(self._extra_body)
         return encode_body(body)
 
+    def _completion(self, body: bytes) -> Chunk:
+        return parse_completion(decode_json(body, self._secrets), self._secrets)
+
     async def _read_stream(self, response: aiohttp.ClientResponse) -> AsyncIterator[Chunk]:
         """The events of a stream, or the one object that some servers send in its place, under any type."""
         parser = EventParser()
@@ -240,18 +262,18 @@ class OpenAICompatibleEngine(Engine):
             piece = await content.readany()
             ended = not piece
             if not events:
-                head = (head + piece)[:200]
+                head = head if len(head) >= _HEAD_BYTES else head + piece
                 if head.lstrip()[:1] == b"{":  # no line of a stream of events begins so
-                    yield parse_completion(decode_json(piece + await _read_all(response)), self._key)
+                    yield self._completion(piece + await _read_all(response))
                     return
             for payload in parser.finish() if ended else parser.feed(piece):
                 events += 1
                 if payload == b"[DONE]":
                     complete = ended = True
                     continue
-                event = decode_json(payload)
+                event = decode_json(payload, self._secrets)
                 answered = answered or has_choice(event)
-                chunk = parse_chunk(event, self._key)
+                chunk = parse_chunk(event, self._secrets)
                 if chunk is not None:
                     complete = complete or chunk.finish_reason is not None
                     yield chunk
@@ -259,7 +281,8 @@ class OpenAICompatibleEngine(Engine):
             await _drain(response)
             return
         if not events:
-            what = f"not a chat-completions reply: {one_line(head.decode('utf-8', 'replace'), self._key)!r}"
+            shown = one_line(head.decode("utf-8", "replace"), self._secrets, limit=200)
+            what = f"not a chat-completions reply: {shown!r}"
         elif not complete:
             what = "the stream ended before the reply did"
         else:
@@ -269,7 +292,7 @@ class OpenAICompatibleEngine(Engine):
     async def _failure(self, response: aiohttp.ClientResponse) -> RequestError:
         status = response.status
         if 300 <= status < 400:
-            target = one_line(response.headers.get("Location", "?"), self._key)
+            target = one_line(response.headers.get("Location", "?"), self._secrets)
             return RequestError("bad_response", f"HTTP {status}: redirected to {target}: correct base_url")
         text = (await _read_all(response, 1 << 20)).decode("utf-8", "replace")
         try:
@@ -277,9 +300,9 @@ class OpenAICompatibleEngine(Engine):
         except RequestError:
             body = text
         retry_after = parse_retry_after(response.headers.get("Retry-After"))
-        error = error_from_body(status, body, secret=self._key, retry_after_seconds=retry_after)
+        error = error_from_body(status, body, secrets=self._secrets, retry_after_seconds=retry_after)
         if error.kind == "auth" and status != 402:
-            error.args = (f"{error}; {self._key_message(_without_credentials(str(self._url)), status)}",)
+            error.args = (f"{error}; {self._key_message(shown_url(str(self._url)), status)}",)
         elif error.kind == "not_found":
             error.args = (f"{error}; check base_url (does it lack /v1?) and the model's name",)
         return error
@@ -305,11 +328,6 @@ class OpenAICompatibleEngine(Engine):
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-def _refuses_schema(error: RequestError) -> bool:
-    text = str(error).lower()
-    return error.kind == "bad_request" and any(word in text for word in _SCHEMA_WORDS)
 
 
 def _is_whole(response: aiohttp.ClientResponse, asked_to_stream: bool) -> bool:
@@ -343,20 +361,6 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
         response.close()
 
 
-def _listed(body: bytes, model: str) -> dict[str, Any]:
-    """Whether the server lists ``model``, and its context if it says so (vLLM does)."""
-    try:
-        entries = decode_json(body)["data"]
-        names = {entry["id"]: entry for entry in entries}
-    except (RequestError, KeyError, TypeError):
-        return {}
-    entry = names.get(model)
-    if entry is None:
-        return {"listed": False, "models": [one_line(str(name)) for name in list(names)[:10]]}
-    context = entry.get("max_model_len")
-    return {"listed": True, **({"context_tokens": context} if isinstance(context, int) else {})}
-
-
 def _proxy_for(base_url: str) -> str | None:
     """The proxy that the environment names for this server, looked up once; none for this machine itself."""
     parts = urllib.parse.urlsplit(base_url)
@@ -370,8 +374,3 @@ def _endpoint(base_url: str, name: str) -> str:
     """``base_url`` with ``name`` added to its path; a query (an API version, say) stays behind it."""
     parts = urllib.parse.urlsplit(base_url)
     return urllib.parse.urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
-
-
-def _without_credentials(url: str) -> str:
-    parts = urllib.parse.urlsplit(url)
-    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

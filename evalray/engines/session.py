@@ -3,7 +3,7 @@
 Deadline per attempt, retries with exponential back-off and full jitter, the timeline, the split of
 reasoning from answer, and the task's stop sequences happen here and nowhere else.  What comes back
 is always a :class:`~evalray.types.Generation`; only :class:`~evalray.errors.EngineDied` and
-cancellation go up.
+cancellation go up.  Engines are started here too, so that their keys stay out of what they say then.
 
 Stop sequences.  A stop that fires inside the reasoning ends a reply before its answer, so they are
 always applied here, to the answer alone.  They are *also* sent to the engine, because a model that
@@ -22,13 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evalray.engines.base import Chunk, Engine, EngineConfig, Usage
+from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.concurrency import Slot
 from evalray.engines.failures import one_line
 from evalray.engines.masking import KeyMask, key_mask
 from evalray.engines.reasoning import apply_stops, join_reasoning, split_reasoning
 from evalray.engines.timing import GapRecorder
-from evalray.errors import EngineDied, RequestError
+from evalray.errors import EngineDied, EngineStartError, RequestError
 from evalray.types import Generation, GenerationRequest, Timeline
 
 #: Characters of one reply beyond which it is refused, so that a server cannot fill the memory.
@@ -89,6 +89,7 @@ class _Attempt:
         "reasoning",
         "refused",
         "request_params",
+        "secrets",
         "sent",
         "sent_at",
         "text",
@@ -97,7 +98,8 @@ class _Attempt:
         "whole",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self.secrets = secrets
         self.sent = time.monotonic()
         self.sent_at = time.time()
         self.text: list[str] = []
@@ -132,7 +134,7 @@ class _Attempt:
             if self.chars > MAX_REPLY_CHARS:
                 raise RequestError("bad_response", f"a reply of over {MAX_REPLY_CHARS >> 20} M characters")
         if chunk.finish_reason is not None:
-            self.finish_reason = one_line(chunk.finish_reason)[:MAX_REASON_CHARS]
+            self.finish_reason = one_line(chunk.finish_reason, self.secrets, MAX_REASON_CHARS)
         if chunk.refused:
             self.refused = True
         if chunk.usage is not None:
@@ -145,6 +147,22 @@ class _Attempt:
             self.whole = True
         if chunk.request_params is not None:
             self.request_params = chunk.request_params
+
+
+async def start_engine(engine: Engine) -> EngineInfo:
+    """Start ``engine``; what it says of itself is without its keys, and so is why it did not start.
+
+    Raises :class:`EngineStartError`, whatever an SDK raises while it loads.
+    """
+    try:
+        info = await engine.start()
+    except EngineStartError as error:
+        raise EngineStartError(key_mask(engine.secrets)(str(error))) from error
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}", engine.secrets)
+        raise EngineStartError(said) from error
+    mask = key_mask(engine.secrets)
+    return replace(info, version=mask(info.version), details=mask.all_of(info.details))
 
 
 async def run_request(
@@ -170,7 +188,7 @@ async def run_request(
     attempts = 0
     while True:
         sent = _with_stops_to_send(engine, request)
-        attempt = _Attempt()
+        attempt = _Attempt(engine.secrets)
         attempts += 1
         if slot is not None:
             slot.sent()
@@ -243,15 +261,15 @@ async def _try(engine: Engine, request: GenerationRequest, attempt: _Attempt) ->
     except RequestError as error:
         await _release(stream)
         return error
-    except EngineDied:
-        raise
+    except EngineDied as error:
+        raise EngineDied(key_mask(engine.secrets)(str(error))) from error
     except Exception as error:  # noqa: BLE001 -- whatever an SDK raises is this row's error, not the run's
         await _release(stream)
         if isinstance(error, TimeoutError) and deadline.expired():
             return RequestError(
                 "timeout", f"no complete reply within {request.timeout_seconds:g} s", retryable=True
             )
-        detail = one_line(str(error))
+        detail = one_line(str(error), engine.secrets)
         return RequestError("engine", f"{type(error).__name__}: {detail}" if detail else type(error).__name__)
 
 

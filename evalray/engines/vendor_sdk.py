@@ -82,7 +82,12 @@ def check_effort(model: str, effort: Any, efforts: tuple[str, ...] | None) -> st
 
 
 async def probe(
-    ask: Callable[[], Coroutine[Any, Any, Any]], *, key: str, variable: str, model: str, own_server: bool
+    ask: Callable[[], Coroutine[Any, Any, Any]],
+    *,
+    secrets: tuple[str, ...],
+    variable: str,
+    model: str,
+    own_server: bool,
 ) -> Any | None:
     """Ask the vendor about the model, which costs nothing: what it says, or ``None`` where it does not.
 
@@ -99,7 +104,7 @@ async def probe(
                 f"the server did not answer within {_PROBE_SECONDS:g} s: check base_url and the network"
             ) from None
         except Exception as error:  # noqa: BLE001 -- classified here, whatever the SDK raises
-            failure = request_error(error, key, variable)
+            failure = request_error(error, secrets, variable)
             if getattr(error, "status_code", None) == 401:
                 raise EngineStartError(str(failure)) from None
             if failure.kind == "not_found" and not own_server:
@@ -114,21 +119,23 @@ async def probe(
     return None
 
 
-def request_error(error: BaseException, key: str, variable: str, *, streaming: bool = False) -> RequestError:
+def request_error(
+    error: BaseException, secrets: tuple[str, ...], variable: str, *, streaming: bool = False
+) -> RequestError:
     """What an SDK raised, classified.  ``streaming``: after the reply had begun."""
     if isinstance(error, RequestError):
         return error
     response = getattr(error, "response", None)
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and response is not None and "ValidationError" not in type(error).__name__:
-        return _from_status(error, status, response, key, variable)
+        return _from_status(error, status, response, secrets, variable)
     body = getattr(error, "body", None)
     if isinstance(body, dict):  # an error object within OpenAI's stream
-        return error_from_body(_status_of(body), {"error": body}, secret=key)
+        return error_from_body(_status_of(body), {"error": body}, secrets=secrets)
     tls = _tls_problem(error)
     if tls is not None:
-        return RequestError("connection", f"TLS: {one_line(tls, key)}")
-    detail = one_line(_cause(error), key)
+        return RequestError("connection", f"TLS: {one_line(tls, secrets)}")
+    detail = one_line(_cause(error), secrets)
     if isinstance(error, (ValueError, UnicodeError)) or "ValidationError" in type(error).__name__:
         return RequestError("bad_response", f"not the protocol: {detail}", retryable=True)
     if streaming:
@@ -138,7 +145,9 @@ def request_error(error: BaseException, key: str, variable: str, *, streaming: b
     return RequestError("engine", f"{type(error).__name__}: {detail}")
 
 
-def _from_status(error: BaseException, status: int, response: Any, key: str, variable: str) -> RequestError:
+def _from_status(
+    error: BaseException, status: int, response: Any, secrets: tuple[str, ...], variable: str
+) -> RequestError:
     body = getattr(error, "body", None)
     if status < 400:  # an error event within a stream that began well
         inner = body.get("error", body) if isinstance(body, dict) else {}
@@ -149,7 +158,7 @@ def _from_status(error: BaseException, status: int, response: Any, key: str, var
     if milliseconds is not None:
         wait = milliseconds / 1000
     failure = error_from_body(
-        status, str(error) if body is None else body, secret=key, retry_after_seconds=wait
+        status, str(error) if body is None else body, secrets=secrets, retry_after_seconds=wait
     )
     if failure.kind == "auth" and status != 402:
         failure.args = (f"{failure}; check the key in {variable}",)

@@ -30,6 +30,7 @@ from evalray.engines import (
     RetryPolicy,
     engine_class,
     run_request,
+    start_engine,
 )
 from evalray.engines.concurrency import Slot
 from evalray.errors import EngineDied, EngineStartError
@@ -124,7 +125,7 @@ class EngineActor:
         try:
             engine = find_engine(self._config.engine)(self._config)
             self._engine = engine
-            info = await asyncio.wait_for(engine.start(), self._config.start_timeout_seconds)
+            info = await asyncio.wait_for(start_engine(engine), self._config.start_timeout_seconds)
         except TimeoutError:
             await self._close_engine()
             return Started(error=f"not up within {self._config.start_timeout_seconds:g} s")

@@ -4,17 +4,15 @@ import datetime
 import importlib.util
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from evalray.engines.base import EngineConfig
 from evalray.engines.openai_compatible import OpenAICompatibleEngine
 
 # Test folders are no packages, so their helpers are loaded by path, once.
-for _name in ("stub_server", "scripted_server"):
+for _name in ("stub_server", "scripted_server", "asking"):
     if _name not in sys.modules:
         _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
         assert _spec is not None
@@ -22,6 +20,7 @@ for _name in ("stub_server", "scripted_server"):
         sys.modules[_name] = importlib.util.module_from_spec(_spec)
         _spec.loader.exec_module(sys.modules[_name])
 
+from asking import Connect, starting  # noqa: E402
 from scripted_server import ScriptedServer  # noqa: E402
 from stub_server import StubServer  # noqa: E402
 
@@ -77,21 +76,9 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-Connect = Callable[..., Awaitable[OpenAICompatibleEngine]]
-
-
 @pytest.fixture
 async def connect(stub: StubServer) -> AsyncIterator[Connect]:
     """Start an ``openai-compatible`` engine on the stub; closed at the end of the test."""
-    started: list[OpenAICompatibleEngine] = []
-
-    async def start(**settings: Any) -> OpenAICompatibleEngine:
-        settings = {"base_url": stub.url, "max_concurrency": 4, "start_timeout_seconds": 0.3, **settings}
-        engine = OpenAICompatibleEngine(EngineConfig(model="stub", engine="openai-compatible", **settings))
-        await engine.start()
-        started.append(engine)
-        return engine
-
-    yield start
-    for engine in started:
-        await engine.close()
+    defaults = {"base_url": stub.url, "max_concurrency": 4, "start_timeout_seconds": 0.3}
+    async with starting(OpenAICompatibleEngine, **defaults) as start:
+        yield start

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asking import SCHEMA, Connect, run, starting
 from scripted_server import ScriptedServer, events
-from stub_server import hang, reply, stream
+from stub_server import reply, stream
 
 from evalray.engines.anthropic_api import AnthropicEngine
-from evalray.engines.base import EngineConfig
-from evalray.engines.session import RetryPolicy, run_request
 from evalray.errors import EngineStartError
-from evalray.types import Generation, GenerationRequest, SamplingParams
 
-FAST = RetryPolicy(max_retries=2, base_seconds=0.001, cap_seconds=0.002)
 KEY = "sk-ant-very-secret"
-Connect = Callable[..., Awaitable[AnthropicEngine]]
 
 
 def start_event(**usage: int) -> dict[str, Any]:
@@ -66,30 +60,8 @@ def error(status: int, kind: str, message: str = "no", **headers: str) -> Any:
 @pytest.fixture
 async def connect(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    started: list[AnthropicEngine] = []
-
-    async def start(model: str = "stub", **settings: Any) -> AnthropicEngine:
-        settings = {"base_url": server.url, **settings}
-        engine = AnthropicEngine(EngineConfig(model=model, engine="anthropic", **settings))
-        started.append(engine)
-        await engine.start()
-        return engine
-
-    yield start
-    for engine in started:
-        await engine.close()
-        await engine.close()
-
-
-async def run(engine: AnthropicEngine, system: str = "", **sampling: Any) -> Generation:
-    messages = [{"role": "user", "content": "What is 2 plus 2?"}]
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    timeout = sampling.pop("timeout_seconds", 20.0)
-    request = GenerationRequest(
-        "r", tuple(messages), SamplingParams(**{"max_tokens": 16, **sampling}), timeout
-    )
-    return await run_request(engine, request, policy=FAST)
+    async with starting(AnthropicEngine, base_url=server.url) as start:
+        yield start
 
 
 async def test_an_answer_comes_with_reasoning_counts_and_cost(
@@ -120,7 +92,7 @@ async def test_a_model_that_samples_is_asked_under_the_version_that_lets_it(
 ) -> None:
     server.script = [answer()]
     generation = await run(
-        await connect("claude-haiku-4-5"), "Be brief.", top_p=0.9, seed=3, stop=("x", "\n")
+        await connect("claude-haiku-4-5"), system="Be brief.", top_p=0.9, seed=3, stop=("x", "\n")
     )
     path, headers, body = server.posts[0]
     assert (path, headers["anthropic-version"]) == ("/v1/messages", "2023-06-01")
@@ -171,6 +143,40 @@ async def test_a_budget_that_leaves_no_answer_is_not_sent(server: ScriptedServer
     assert "max_tokens" in str(generation.error)
 
 
+async def test_a_schema_goes_beside_the_effort(server: ScriptedServer, connect: Connect) -> None:
+    server.script = [answer()]
+    engine = await connect("claude-opus-4-6", engine_args={"reasoning_effort": "low"})
+    generation = await run(engine, schema=SCHEMA)
+    config = {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}
+    assert server.bodies[0]["output_config"] == config
+    assert generation.request_params is not None
+    assert generation.request_params["output_config"] == config
+
+
+@pytest.mark.parametrize(
+    ("model", "supported", "sent"),
+    [
+        ("claude-haiku-4-5", None, True),
+        ("claude-haiku-4-5", True, True),
+        ("claude-haiku-4-5", False, False),
+        ("claude-3-5-haiku-20241022", None, False),
+        ("claude-opus-4-1", None, False),
+        ("claude-opus-5-5", None, True),
+    ],
+)
+async def test_a_schema_is_sent_where_the_model_takes_one(
+    server: ScriptedServer, connect: Connect, model: str, supported: bool | None, sent: bool
+) -> None:
+    if supported is not None:
+        capabilities = {"structured_outputs": {"supported": supported}}
+        server.routes[f"/v1/models/{model}"] = reply(200, {"id": model, "capabilities": capabilities})
+    server.script = [answer()]
+    generation = await run(await connect(model), schema=SCHEMA)
+    assert ("output_config" in server.bodies[0]) == sent
+    assert generation.request_params is not None
+    assert ("output_config.format" in generation.request_params.get("not_sent", [])) == (not sent)
+
+
 async def test_without_streaming_the_answer_is_the_same(server: ScriptedServer, connect: Connect) -> None:
     content = [{"type": "thinking", "thinking": "2+2", "signature": "s"}, {"type": "text", "text": "4"}]
     usage = {"input_tokens": 7, "output_tokens": 3}
@@ -180,22 +186,6 @@ async def test_without_streaming_the_answer_is_the_same(server: ScriptedServer, 
     assert (generation.model_answer, generation.reasoning, generation.finish_reason) == ("4", "2+2", "length")
     assert (generation.completion_tokens, generation.timeline.ttft_seconds) == (3, None)
     assert generation.cost_usd is None
-
-
-async def test_an_unsupported_parameter_is_left_out_from_then_on_and_recorded(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    server.script = [
-        error(400, "invalid_request_error", "`temperature` is deprecated for this model."),
-        answer(),
-    ]
-    engine = await connect()
-    first, second = await run(engine), await run(engine)
-    assert (first.error, first.attempts) == (None, 1)
-    assert ["temperature" in body for body in server.bodies] == [True, False, False]
-    assert first.request_params is not None
-    assert second.request_params is not None
-    assert first.request_params["not_sent"] == second.request_params["not_sent"] == ["temperature"]
 
 
 FAILURES: dict[str, tuple[Any, str, int, str]] = {
@@ -273,64 +263,6 @@ async def test_an_empty_completion_is_an_answer_that_says_nothing(
     server.script = [stream(events(start_event(), *end_events("refusal")))]
     generation = await run(await connect())
     assert (generation.error, generation.raw_text, generation.finish_reason) == (None, "", "content_filter")
-
-
-async def test_a_hanging_server_ends_at_the_deadline(server: ScriptedServer, connect: Connect) -> None:
-    server.script = [hang]
-    generation = await run(await connect(), timeout_seconds=0.1)
-    assert (generation.error_kind, generation.attempts) == ("timeout", 2)
-
-
-async def test_a_server_that_goes_away_is_a_connection_error(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    engine = await connect()
-    await server.stop()
-    generation = await run(engine)
-    assert (generation.error_kind, generation.attempts) == ("connection", 3)
-
-
-async def test_a_missing_key_stops_the_start_before_any_request(
-    server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    with pytest.raises(EngineStartError, match="ANTHROPIC_API_KEY"):
-        await connect()
-    assert server.asked == []
-
-
-async def test_a_refused_key_stops_the_start(server: ScriptedServer, connect: Connect) -> None:
-    server.routes["/v1/models/stub"] = error(401, "authentication_error", f"invalid {KEY}")
-    with pytest.raises(EngineStartError, match="ANTHROPIC_API_KEY") as caught:
-        await connect()
-    assert KEY not in str(caught.value)
-
-
-async def test_a_key_that_may_ask_the_model_and_not_about_it_is_good(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    server.routes["/v1/models/stub"] = reply(403, {"error": {"message": "Missing scopes: api.model.read"}})
-    server.script = [answer()]
-    assert (await run(await connect())).error is None
-
-
-async def test_a_server_that_is_not_there_stops_the_start(connect: Connect) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(EngineStartError, match="cannot be reached"):
-            await connect(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}")
-
-
-async def test_a_certificate_that_nobody_signed_stops_the_start(
-    connect: Connect, tls: ssl.SSLContext
-) -> None:
-    secure = ScriptedServer()
-    await secure.start(tls)
-    try:
-        with pytest.raises(EngineStartError, match="TLS"):
-            await connect(base_url=secure.url)
-    finally:
-        await secure.stop()
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])

@@ -99,3 +99,33 @@ def test_what_a_user_asks_for_by_name_is_never_dropped() -> None:
     chosen = ParameterFilter(Capabilities())
     sent: dict[str, Any] = {"reasoning_effort": "max", "thinking": {"type": "adaptive"}}
     assert not chosen.learn(400, "Unsupported parameter: 'reasoning_effort', 'thinking'", None, sent)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "parameter", "left_out"),
+    [
+        ("response_format", "'response_format' of type 'json_schema' is not supported", None, True),
+        ("response_format", "invalid value: `json_schema`, supported values are: `json_object`", None, True),
+        ("response_format", "Unable to compile the grammar", None, True),
+        ("text.format", "this cannot be done", "text.format", True),
+        ("output_config.format", "output_config.format: Extra inputs are not permitted", None, True),
+        ("output_config.format", "output_config: Extra inputs are not permitted", None, True),
+        ("output_config.format", "claude-x does not support output format", None, True),
+        ("output_config.format", "output_config.effort: xhigh is not supported", None, False),
+        ("output_config.format", "messages: at least one message is required", None, False),
+    ],
+)
+def test_a_refused_schema_is_learnt_in_every_wording(
+    name: str, message: str, parameter: str | None, left_out: bool
+) -> None:
+    chosen = ParameterFilter(Capabilities())
+    sent, _ = chosen.select({**WANTED, name: {"type": "json_schema"}})
+    assert chosen.learn(400, message, parameter, sent) == left_out
+    assert chosen.select({**WANTED, name: {}})[1] == ([name] if left_out else [])
+
+
+def test_a_refusal_of_something_else_leaves_the_schema() -> None:
+    chosen = ParameterFilter(Capabilities())
+    sent, _ = chosen.select({**WANTED, "response_format": {}})
+    assert chosen.learn(400, "Unsupported parameter: 'temperature'", "temperature", sent)
+    assert chosen.select({**WANTED, "response_format": {}})[1] == ["temperature"]

@@ -188,3 +188,13 @@ async def test_a_killed_owner_leaves_no_orphan(pids: Callable[[], list[int]], vi
         for pid in pids():
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_key_in_a_long_line_of_the_log_is_blanked_as_a_whole() -> None:
+    key = "zq7Y-kD4x.Pw_31t"
+    server = LaunchedServer.start(["printf", "%s", " " * (4096 - len(key) // 2) + key], {})
+    async with asyncio.timeout(30.0):
+        while not server.exited:
+            await asyncio.sleep(0.01)
+    await server.close()
+    assert server.log_tail((key,)) == "[redacted]"

@@ -1,22 +1,19 @@
 from __future__ import annotations
 
 import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asking import Connect, run, starting
 from scripted_server import ScriptedServer
 from stub_server import answer, delta, reply, sse, stream
 
 from evalray.engines import lemonade
 from evalray.engines.base import EngineConfig
 from evalray.engines.lemonade import LemonadeEngine
-from evalray.engines.session import RetryPolicy, run_request
 from evalray.errors import EngineStartError
-from evalray.types import Generation, GenerationRequest, SamplingParams
 
-FAST = RetryPolicy(max_retries=2, base_seconds=0.001, cap_seconds=0.002)
 STATISTICS = {
     "time_to_first_token": 0.5,
     "tokens_per_second": 20.0,
@@ -24,7 +21,6 @@ STATISTICS = {
     "output_tokens": 3,
     "decode_token_times": [0.1],
 }
-Connect = Callable[..., Awaitable[LemonadeEngine]]
 
 
 @pytest.fixture
@@ -34,24 +30,9 @@ async def connect(server: ScriptedServer) -> AsyncIterator[Connect]:
         "/api/v1/models": reply(200, {"data": [{"id": "stub"}]}),
         "/api/v1/stats": reply(200, STATISTICS),
     }
-    started: list[LemonadeEngine] = []
-
-    async def start(**settings: Any) -> LemonadeEngine:
-        settings = {"base_url": f"{server.url}/api/v1", "start_timeout_seconds": 0.3, **settings}
-        engine = LemonadeEngine(EngineConfig(model="stub", engine="lemonade", **settings))
-        started.append(engine)
-        await engine.start()
-        return engine
-
-    yield start
-    for engine in started:
-        await engine.close()
-        await engine.close()
-
-
-async def run(engine: LemonadeEngine) -> Generation:
-    request = GenerationRequest("r", ({"role": "user", "content": "hi"},), SamplingParams(max_tokens=4), 20.0)
-    return await run_request(engine, request, policy=FAST)
+    defaults = {"base_url": f"{server.url}/api/v1", "start_timeout_seconds": 0.3}
+    async with starting(LemonadeEngine, **defaults) as start:
+        yield start
 
 
 async def test_one_request_at_a_time_comes_with_the_servers_statistics(
@@ -136,27 +117,6 @@ async def test_failures_are_classified(server: ScriptedServer, connect: Connect,
     server.script = [handler]
     generation = await run(await connect())
     assert (generation.error_kind, generation.attempts) == (kind, attempts)
-
-
-async def test_a_server_that_goes_away_is_a_connection_error(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    engine = await connect()
-    await server.stop()
-    generation = await run(engine)
-    assert (generation.error_kind, generation.attempts) == ("connection", 3)
-
-
-async def test_a_certificate_that_nobody_signed_stops_the_start(
-    connect: Connect, tls: ssl.SSLContext
-) -> None:
-    secure = ScriptedServer()
-    await secure.start(tls)
-    try:
-        with pytest.raises(EngineStartError, match=r"(?i)certificate"):
-            await connect(base_url=f"{secure.url}/api/v1")
-    finally:
-        await secure.stop()
 
 
 async def test_an_empty_completion_is_an_answer_that_says_nothing(

@@ -1,24 +1,19 @@
 from __future__ import annotations
 
 import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asking import Connect, ask, run, starting
 from scripted_server import ScriptedServer, lines
 from stub_server import hang, reply, stream
 
-from evalray.engines.base import EngineConfig
 from evalray.engines.ollama import OllamaEngine
 from evalray.engines.prompt_length import expected_tokens, is_shortened
-from evalray.engines.session import RetryPolicy, run_request
 from evalray.errors import EngineStartError
-from evalray.types import Generation, GenerationRequest, SamplingParams
 
-FAST = RetryPolicy(max_retries=2, base_seconds=0.001, cap_seconds=0.002)
 NDJSON = "application/x-ndjson"
-Connect = Callable[..., Awaitable[OllamaEngine]]
 
 
 def said(text: str = "", **message: str) -> dict[str, Any]:
@@ -54,28 +49,9 @@ async def connect(server: ScriptedServer) -> AsyncIterator[Connect]:
     }
     server.routes["/api/version"] = reply(200, {"version": "0.32.9"})
     server.routes["/api/show"] = reply(200, shown)
-    started: list[OllamaEngine] = []
-
-    async def start(**settings: Any) -> OllamaEngine:
-        settings = {"base_url": server.url, "context_tokens": 1000, "start_timeout_seconds": 0.3, **settings}
-        engine = OllamaEngine(EngineConfig(model="stub", engine="ollama", **settings))
-        started.append(engine)
-        await engine.start()
-        return engine
-
-    yield start
-    for engine in started:
-        await engine.close()
-        await engine.close()
-
-
-def ask(text: str = "What is 2 plus 2?", timeout_seconds: float = 20.0, **sampling: Any) -> GenerationRequest:
-    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": text})
-    return GenerationRequest("r", messages, SamplingParams(**{"max_tokens": 16, **sampling}), timeout_seconds)
-
-
-async def run(engine: OllamaEngine, text: str = "What is 2 plus 2?", **fields: Any) -> Generation:
-    return await run_request(engine, ask(text, **fields), policy=FAST)
+    defaults = {"base_url": server.url, "context_tokens": 1000, "start_timeout_seconds": 0.3}
+    async with starting(OllamaEngine, **defaults) as start:
+        yield start
 
 
 async def test_an_answer_comes_with_counts_and_the_servers_durations_in_seconds(
@@ -98,7 +74,7 @@ async def test_the_context_is_set_and_shortening_is_off(server: ScriptedServer, 
     server.script = [answer()]
     arguments = {"keep_alive": "1h", "think": False, "options": {"min_p": 0.05}}
     engine = await connect(engine_args=arguments)
-    await run(engine, top_p=0.9, top_k=5, seed=7, stop=("x",), temperature=0.5)
+    await run(engine, system="Be brief.", top_p=0.9, top_k=5, seed=7, stop=("x",), temperature=0.5)
     path, _, body = server.posts[0]
     assert path == "/api/chat"
     assert body == {
@@ -182,7 +158,7 @@ async def test_a_shortened_prompt_is_an_error_with_both_counts(
     server: ScriptedServer, connect: Connect, count: int
 ) -> None:
     server.script = [answer(prompt_eval_count=count)]
-    generation = await run(await connect(), "word " * 1500)
+    generation = await run(await connect(), "word " * 1500, system="Be brief.")
     assert (generation.error_kind, generation.attempts) == ("context_length", 1)
     assert f"kept {count} tokens" in str(generation.error)
     assert "about 1877" in str(generation.error)
@@ -255,21 +231,6 @@ async def test_an_empty_completion_is_an_answer_that_says_nothing(
     assert (generation.error, generation.raw_text, generation.finish_reason) == (None, "", "stop")
 
 
-async def test_a_hanging_server_ends_at_the_deadline(server: ScriptedServer, connect: Connect) -> None:
-    server.script = [hang]
-    generation = await run(await connect(), timeout_seconds=0.1)
-    assert (generation.error_kind, generation.attempts) == ("timeout", 2)
-
-
-async def test_a_server_that_goes_away_is_a_connection_error(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    engine = await connect()
-    await server.stop()
-    generation = await run(engine)
-    assert (generation.error_kind, generation.attempts) == ("connection", 3)
-
-
 async def test_a_line_cut_anywhere_is_put_together_again(server: ScriptedServer, connect: Connect) -> None:
     whole = lines(said("ANSWER: é"), done())
     server.script = [stream(*(whole[i : i + 7] for i in range(0, len(whole), 7)), content_type=NDJSON)]
@@ -321,18 +282,6 @@ async def test_a_server_that_is_not_there_says_what_to_do(connect: Connect) -> N
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(EngineStartError, match=r"ollama serve.*launch = true"):
             await connect(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}")
-
-
-async def test_a_certificate_that_nobody_signed_stops_the_start(
-    connect: Connect, tls: ssl.SSLContext
-) -> None:
-    secure = ScriptedServer()
-    await secure.start(tls)
-    try:
-        with pytest.raises(EngineStartError, match=r"(?i)certificate"):
-            await connect(base_url=secure.url, start_timeout_seconds=600.0)
-    finally:
-        await secure.stop()
 
 
 async def test_another_kind_of_server_is_told_from_ollama(server: ScriptedServer, connect: Connect) -> None:

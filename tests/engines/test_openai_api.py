@@ -1,24 +1,18 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asking import SCHEMA, Connect, run, starting
 from scripted_server import ScriptedServer, events
-from stub_server import delta, hang, reply, sse, stream, usage
+from stub_server import delta, reply, sse, stream, usage
 
-from evalray.engines.base import EngineConfig
 from evalray.engines.openai_api import OpenAIEngine
-from evalray.engines.session import RetryPolicy, run_request
 from evalray.errors import EngineStartError
-from evalray.types import Generation, GenerationRequest, SamplingParams
 
-FAST = RetryPolicy(max_retries=2, base_seconds=0.001, cap_seconds=0.002)
 KEY = "sk-very-secret"
-Connect = Callable[..., Awaitable[OpenAIEngine]]
 
 
 def chat(text: str = "ANSWER: 4", **details: Any) -> Any:
@@ -44,30 +38,8 @@ def text_part(text: str, kind: str = "output_text") -> dict[str, Any]:
 @pytest.fixture
 async def connect(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    started: list[OpenAIEngine] = []
-
-    async def start(model: str = "stub", **settings: Any) -> OpenAIEngine:
-        settings = {"base_url": f"{server.url}/v1", **settings}
-        engine = OpenAIEngine(EngineConfig(model=model, engine="openai", **settings))
-        started.append(engine)
-        await engine.start()
-        return engine
-
-    yield start
-    for engine in started:
-        await engine.close()
-        await engine.close()
-
-
-async def run(engine: OpenAIEngine, system: str = "", **sampling: Any) -> Generation:
-    messages = [{"role": "user", "content": "What is 2 plus 2?"}]
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    timeout = sampling.pop("timeout_seconds", 20.0)
-    request = GenerationRequest(
-        "r", tuple(messages), SamplingParams(**{"max_tokens": 16, **sampling}), timeout
-    )
-    return await run_request(engine, request, policy=FAST)
+    async with starting(OpenAIEngine, base_url=f"{server.url}/v1") as start:
+        yield start
 
 
 async def test_a_chat_answer_comes_with_counts_cost_and_what_was_sent(
@@ -78,7 +50,9 @@ async def test_a_chat_answer_comes_with_counts_cost_and_what_was_sent(
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
     server.script = [chat(prompt=10, completion=4, **details)]
-    generation = await run(await connect("gpt-4o"), "Be brief.", top_p=0.5, seed=7, stop=("x",), top_k=3)
+    generation = await run(
+        await connect("gpt-4o"), system="Be brief.", top_p=0.5, seed=7, stop=("x",), top_k=3
+    )
     assert (generation.model_answer, generation.finish_reason, generation.error) == (
         "ANSWER: 4",
         "stop",
@@ -116,7 +90,7 @@ async def test_a_reasoning_model_goes_through_responses_without_sampling_paramet
         response(text_part("2+2", "reasoning_summary_text"), text_part("ANSWER"), text_part(": 4"))
     ]
     engine = await connect("gpt-5.2", engine_args={"reasoning_effort": "low", "reasoning_summary": "auto"})
-    generation = await run(engine, "Be brief.", stop=("x",), seed=1)
+    generation = await run(engine, system="Be brief.", stop=("x",), seed=1)
     assert (generation.model_answer, generation.reasoning) == ("ANSWER: 4", "2+2")
     assert (generation.prompt_tokens, generation.completion_tokens) == (100, 50)
     assert (generation.cached_tokens, generation.reasoning_tokens) == (40, 30)
@@ -177,19 +151,36 @@ async def test_without_streaming_the_answer_is_the_same(
     assert generation.completion_tokens is None
 
 
-async def test_an_unsupported_parameter_is_left_out_from_then_on_and_recorded(
+async def test_a_schema_is_strict_and_has_a_name_in_both_apis(
     server: ScriptedServer, connect: Connect
 ) -> None:
-    message = "Unsupported value: 'temperature' does not support 0.0 with this model."
-    error = {"message": message, "param": "temperature", "code": "unsupported_value"}
-    server.script = [reply(400, {"error": error}), chat()]
-    engine = await connect()
-    first, second = await run(engine), await run(engine)
-    assert (first.error, first.attempts) == (None, 1)
-    assert ["temperature" in body for body in server.bodies] == [True, False, False]
-    assert first.request_params is not None
-    assert second.request_params is not None
-    assert first.request_params["not_sent"] == second.request_params["not_sent"] == ["temperature"]
+    server.script = [chat(), response()]
+    await run(await connect("gpt-4o"), schema=SCHEMA)
+    await run(await connect("gpt-5.2"), schema=SCHEMA)
+    named = {"name": "reply", "strict": True, "schema": SCHEMA}
+    assert server.bodies[0]["response_format"] == {"type": "json_schema", "json_schema": named}
+    assert server.bodies[1]["text"] == {"format": {"type": "json_schema", **named}}
+
+
+async def test_a_model_without_structured_outputs_is_sent_no_schema(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    server.script = [chat()]
+    generation = await run(await connect("gpt-3.5-turbo"), schema=SCHEMA)
+    assert "response_format" not in server.bodies[0]
+    assert generation.request_params is not None
+    assert generation.request_params["not_sent"] == ["response_format"]
+
+
+async def test_fields_of_the_users_own_stand_beside_the_schema(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    server.script = [response()]
+    arguments = {"extra_body": {"text": {"verbosity": "low"}, "max_output_tokens": 7}}
+    await run(await connect("gpt-5.2", engine_args=arguments), schema=SCHEMA)
+    body = server.bodies[0]
+    assert (body["text"]["verbosity"], body["text"]["format"]["schema"]) == ("low", SCHEMA)
+    assert body["max_output_tokens"] == 7
 
 
 async def test_a_refused_effort_is_the_requests_error(server: ScriptedServer, connect: Connect) -> None:
@@ -348,66 +339,6 @@ async def test_an_empty_completion_is_an_answer_that_says_nothing(
     server.script = [handler]
     generation = await run(await connect(engine_args={"api": api}))
     assert (generation.error, generation.raw_text, generation.finish_reason) == (None, "", finish)
-
-
-async def test_a_hanging_server_ends_at_the_deadline(server: ScriptedServer, connect: Connect) -> None:
-    server.script = [hang]
-    generation = await run(await connect(), timeout_seconds=0.1)
-    assert (generation.error_kind, generation.attempts) == ("timeout", 2)
-
-
-async def test_a_server_that_goes_away_is_a_connection_error(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    engine = await connect()
-    await server.stop()
-    generation = await run(engine)
-    assert (generation.error_kind, generation.attempts) == ("connection", 3)
-
-
-async def test_a_missing_key_stops_the_start_before_any_request(
-    server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(EngineStartError, match="OPENAI_API_KEY"):
-        await connect()
-    with pytest.raises(EngineStartError, match="MY_KEY"):
-        await connect(api_key_env="MY_KEY")
-    assert server.asked == []
-
-
-async def test_a_refused_key_stops_the_start(server: ScriptedServer, connect: Connect) -> None:
-    server.routes["/v1/models/stub"] = reply(401, {"error": {"message": f"bad key {KEY}"}})
-    with pytest.raises(EngineStartError, match="OPENAI_API_KEY") as caught:
-        await connect()
-    assert KEY not in str(caught.value)
-
-
-async def test_a_key_that_may_ask_the_model_and_not_about_it_is_good(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    server.routes["/v1/models/stub"] = reply(403, {"error": {"message": "Missing scopes: api.model.read"}})
-    server.script = [chat()]
-    assert (await run(await connect())).error is None
-
-
-async def test_a_server_that_is_not_there_stops_the_start(connect: Connect) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(EngineStartError, match="cannot be reached"):
-            await connect(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
-
-
-async def test_a_certificate_that_nobody_signed_stops_the_start(
-    connect: Connect, tls: ssl.SSLContext
-) -> None:
-    secure = ScriptedServer()
-    await secure.start(tls)
-    try:
-        with pytest.raises(EngineStartError, match="TLS"):
-            await connect(base_url=f"{secure.url}/v1")
-    finally:
-        await secure.stop()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.failures import parse_retry_after
-from evalray.engines.session import RetryPolicy, run_request
+from evalray.engines.session import MAX_REASON_CHARS, RetryPolicy, run_request, start_engine
 from evalray.engines.timing import LIMIT, GapRecorder
-from evalray.errors import EngineDied, ErrorKind, RequestError
+from evalray.errors import EngineDied, EngineStartError, ErrorKind, RequestError
 from evalray.types import GenerationRequest, SamplingParams
 
 FAST = RetryPolicy(max_retries=3, base_seconds=0.001, cap_seconds=0.002)
@@ -289,3 +289,54 @@ async def test_a_finish_reason_is_a_short_printable_word() -> None:
     assert reason is not None
     assert len(reason) == 64
     assert reason.isprintable()
+
+
+KEY = "zq7Y-kD4x.Pw_31t"
+
+
+class KeyedEngine(ScriptedEngine):
+    """Has a key, and starts with what it is given."""
+
+    start_with: EngineInfo | Exception = EngineInfo("keyed", "m")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (KEY,)
+
+    async def start(self) -> EngineInfo:
+        if isinstance(self.start_with, Exception):
+            raise self.start_with
+        return self.start_with
+
+
+async def test_a_finish_reason_cut_within_a_key_holds_nothing_of_it() -> None:
+    for shift in range(MAX_REASON_CHARS + 1):
+        engine = KeyedEngine([Chunk(text="4"), Chunk(finish_reason="x" * shift + KEY)])
+        reason = (await run_request(engine, ask(), policy=FAST)).finish_reason
+        assert reason is not None
+        assert len(reason) <= MAX_REASON_CHARS
+        assert KEY[:1] not in reason
+
+
+async def test_an_engine_dies_and_fails_without_its_key() -> None:
+    with pytest.raises(EngineDied, match=r"^it printed: \[redacted\]$"):
+        await run_request(KeyedEngine(EngineDied(f"it printed: {KEY}")), ask(), policy=FAST)
+    failed = await run_request(KeyedEngine(ValueError("x" * 490 + KEY)), ask(), policy=FAST)
+    assert (failed.error_kind, KEY[:1] in str(failed.error)) == ("engine", False)
+
+
+@pytest.mark.parametrize("error", [EngineStartError(f"no: {KEY}"), ValueError(f"no: {KEY}")])
+async def test_an_engine_that_does_not_start_says_why_without_its_key(error: Exception) -> None:
+    engine = KeyedEngine()
+    engine.start_with = error
+    with pytest.raises(EngineStartError, match=r"no: \[redacted\]$"):
+        await start_engine(engine)
+
+
+async def test_what_an_engine_says_of_itself_is_blanked_down_to_its_lists() -> None:
+    engine = KeyedEngine()
+    engine.start_with = EngineInfo(
+        "keyed", "m", version=KEY, details={"headers": {"x-key": [f"Bearer {KEY}"]}}
+    )
+    info = await start_engine(engine)
+    assert (info.version, info.details) == ("[redacted]", {"headers": {"x-key": ["Bearer [redacted]"]}})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from asking import SCHEMA
 
 from evalray.engines.anthropic_api import AnthropicEngine
 from evalray.engines.base import Engine, EngineConfig
@@ -91,6 +94,18 @@ async def test_a_real_model_answers_and_is_counted(
     assert (generation.prompt_tokens or 0) > 10
     assert (generation.timeline.ttft_seconds is not None) == stream
     assert generation.cost_usd is None
+
+
+async def test_a_real_models_reply_is_held_to_a_schema(llama_server: str) -> None:
+    client = engine(OpenAIEngine, llama_server, api="chat")
+    request = replace(ask("Is the sky blue?"), response_schema=SCHEMA, sampling=SamplingParams(max_tokens=32))
+    await client.start()
+    try:
+        generation = await run_request(client, request, policy=NO_RETRIES)
+    finally:
+        await client.close()
+    assert generation.error is None
+    assert json.loads(generation.model_answer)["verdict"] in ("right", "wrong")
 
 
 @VENDORS
