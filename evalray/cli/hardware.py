@@ -32,7 +32,8 @@ def probe(
 ) -> int:
     """Measure what this machine achieves: matrix-product FLOP/s and read bandwidth.  Takes some seconds.
 
-    Kept in EVALRAY_CACHE (or the user's cache folder) and used where the hardware table has no row.
+    Kept in EVALRAY_CACHE (or the user's cache folder) and used where the hardware table has no row.  What was
+    measured on a busy machine is measured again the next time.
     """
     from evalray.cli.tables import names_table
     from evalray.telemetry import cached_probe
@@ -42,5 +43,5 @@ def probe(
     report.fields["probe"] = asdict(result)
     report.show(names_table(("figure", "achievable", "spread", "how"), result.rows()))
     if result.is_noisy:
-        report.say("the repeats differ widely: repeat on an idle machine with --refresh")
+        report.say("the repeats differ widely, as on a busy machine: run it again when it is idle")
     return 0

@@ -88,7 +88,8 @@ def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
             lines.append(Text(f"  {name}: {', '.join(found)}"))
         if summary.total_energy_joules is None:
             why = summary.energy_reason or "no request was in a measured stretch"
-            reasons[f"  energy was not measured (null, not 0): {safe_line(why, 500)}"] = None
+            head = "no energy meter here" if summary.energy_method == "none" else "energy was not measured"
+            reasons[f"  {head} (null, not 0): {safe_line(why, 500)}"] = None
         if summary.utilization_reason:
             reasons[f"  {safe_line(summary.utilization_reason, 500)}"] = None
         elif summary.utilization_peak:

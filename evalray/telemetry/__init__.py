@@ -24,7 +24,7 @@ from evalray.telemetry.model_shape import (
     shape_of_gguf,
     shape_of_path,
 )
-from evalray.telemetry.peaks import Peak, PeakSource, resolve_peak
+from evalray.telemetry.peaks import Peak, PeakSource, match_of_all, resolve_peak
 from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, load_probe
 from evalray.telemetry.requests import ClockMap, EngineUse, RequestColumns, RequestLog
 from evalray.telemetry.roofline import (
@@ -116,6 +116,7 @@ __all__ = [
     "find_meters",
     "known_devices",
     "load_probe",
+    "match_of_all",
     "minimum_seconds",
     "model_shape",
     "node_series",

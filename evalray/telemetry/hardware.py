@@ -20,10 +20,9 @@ from evalray.errors import ConfigError
 _GIB = 1024**3
 _DTYPES = ("bf16", "fp16", "fp8", "int8")
 _MIG = re.compile(r"\bMIG\b", re.IGNORECASE)
-#: Provenance letters: from a published table (S), from memory (M).
-_UNCHECKED = re.compile(r"\b[SM]\b")
 _PROBE = (
-    "give gpu_peak_tflops and gpu_peak_bandwidth_gb_s in the suite, or measure it: evalray hardware probe"
+    "give gpu_peak_tflops and gpu_peak_bandwidth_gb_s in the suite, "
+    "or measure it on its machine: evalray hardware probe --device cuda:0"
 )
 
 
@@ -32,8 +31,8 @@ class DeviceSpec:
     """One row of the table, for one device as the driver counts devices.
 
     ``tflops`` maps a dtype to its dense tensor peak with fp32 accumulation (int8: TOPS); a dtype the
-    device has no unit for is absent.  ``provenance`` has a letter for each figure's origin, explained in
-    the file.
+    device has no unit for is absent.  ``says`` is what was read at ``source``; ``checked`` whether the vendor
+    itself says so.
     """
 
     name: str
@@ -42,15 +41,11 @@ class DeviceSpec:
     tflops: MappingProxyType[str, float]
     bandwidth_gb_s: float
     tdp_watts: float | None
-    provenance: str
     source: str
+    says: str
+    checked: bool
     date: str
     memory_required: bool = False
-
-    @property
-    def recheck(self) -> bool:
-        """Whether a figure has not yet been compared with the vendor's own page."""
-        return _UNCHECKED.search(self.provenance) is not None
 
 
 @dataclass(slots=True, frozen=True)
@@ -91,24 +86,31 @@ def _row(row: dict[str, Any]) -> DeviceSpec:
             tflops=MappingProxyType(tflops),
             bandwidth_gb_s=bandwidth,
             tdp_watts=row.get("tdp_watts"),
-            provenance=row["provenance"],
             source=row["source"],
+            says=row["says"],
+            checked=_boolean(row["checked"]),
             date=str(row["date"]),
-            memory_required=bool(row.get("memory_required", False)),
+            memory_required=_boolean(row.get("memory_required", False)),
         )
     except (KeyError, TypeError, ValueError, re.error) as error:
         raise ConfigError(f"hardware table, device {name!r}: {error}") from None
 
 
-def find_device(name: str, memory_bytes: int | None = None) -> DeviceMatch:
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
+
+
+def find_device(name: str, memory_bytes: int | None = None, *, sliced: bool = False) -> DeviceMatch:
     """The row for a device ``name``, with ``memory_bytes`` as the driver reports them.
 
     Without memory the name must settle it alone.  Slices (MIG, vGPU), laptop and cut-down variants and
-    memory that does not fit find nothing.
+    memory that does not fit find nothing; ``sliced`` says that a device is cut up which bears its whole name.
     """
     name = " ".join(name.split())
-    if _MIG.search(name):
-        return DeviceMatch(name, reason=f"{name} is a MIG slice, whose peak is no whole device's: {_PROBE}")
+    if sliced or _MIG.search(name):
+        return DeviceMatch(name, reason=f"{name}: a MIG slice has not the whole device's peak: {_PROBE}")
     named = [spec for spec in known_devices() if spec.pattern.fullmatch(name)]
     if not named:
         return DeviceMatch(name, reason=f"{name or 'a device without a name'} is not in the table: {_PROBE}")

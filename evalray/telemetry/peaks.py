@@ -7,11 +7,13 @@ one, and each keeps its source: a percentage without its peak cannot be compared
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from evalray.telemetry.hardware import DeviceMatch, DeviceSpec
+from evalray.telemetry.hardware import DeviceMatch, DeviceSpec, find_device
+from evalray.telemetry.meters import DeviceInfo
 from evalray.telemetry.probe import ProbeResult
 
 
@@ -44,17 +46,28 @@ class Peak:
 
     @property
     def flops_label(self) -> str:
-        return f"{(self.flops_per_second or 0) / 1e12:g} TFLOP/s ({self.dtype}, {self.flops_source})"
+        flops = self.flops_per_second or 0.0
+        amount = f"{flops / 1e12:.5g} TFLOP/s" if flops >= 1e12 else f"{flops / 1e9:.4g} GFLOP/s"
+        return f"{amount} ({self.dtype}, {self.flops_source})"
 
     @property
     def bandwidth_label(self) -> str:
-        return f"{(self.bytes_per_second or 0) / 1e9:g} GB/s ({self.bandwidth_source})"
+        return f"{(self.bytes_per_second or 0) / 1e9:.4g} GB/s ({self.bandwidth_source})"
 
     def to_dict(self) -> dict[str, Any]:
         """For a summary or a log: plain values."""
         return {
             key: str(value) if isinstance(value, StrEnum) else value for key, value in asdict(self).items()
         }
+
+
+def match_of_all(gpus: Sequence[DeviceInfo]) -> DeviceMatch:
+    """The one row of all GPUs of an engine, of which there is at least one; none where they differ."""
+    found = [find_device(gpu.name, gpu.memory_total_bytes, sliced=gpu.sliced) for gpu in gpus]
+    if any(match.spec is not found[0].spec for match in found):
+        names = ", ".join(dict.fromkeys(match.device for match in found))
+        return DeviceMatch(names, reason=f"an engine on differing GPUs ({names}) has no one peak")
+    return found[0]
 
 
 def table_flops(spec: DeviceSpec, compute_dtype: str) -> tuple[float | None, str]:
@@ -95,9 +108,11 @@ def resolve_peak(
         bandwidth, bandwidth_source = probe.read_bytes_per_second, PeakSource.ACHIEVABLE
     sources = {flops_source, bandwidth_source}
     if spec and PeakSource.TABLE in sources:
-        details.append(f"{spec.name}: {spec.source}")
+        unread = "" if spec.checked else " (not compared with the vendor's own page)"
+        details.append(f"{spec.name}: {spec.source}{unread}")
     if probe and PeakSource.ACHIEVABLE in sources:
-        details.append(f"{probe.device}, {probe.threads} threads, measured {probe.measured_at}")
+        busy = " on a busy machine" if probe.is_noisy else ""
+        details.append(f"{probe.device}, {probe.threads} threads, measured {probe.measured_at}{busy}")
     if match and not match.spec and PeakSource.NONE in sources:
         details.append(match.reason)
     device = spec.name if spec else probe.device if probe else match.device if match else ""

@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -129,15 +129,39 @@ def cached_probe(
 ) -> ProbeResult:
     """The kept measurement of this device and number of threads, or a new one, which is then kept.
 
+    A kept one that was made on a busy machine is made again, and the better of each figure kept.
     A cache that cannot be written costs a new measurement next time, nothing else.
     """
     threads = threads or usable_threads()
     kept = None if refresh else load_probe(device, threads)
-    if kept is not None:
+    if kept is not None and not kept.is_noisy:
         return kept
     result = probe(device, threads, budget_seconds)
+    if kept is not None:
+        result = _better_of(kept, result)
     _keep(result, probe_file(device, threads))
     return result
+
+
+def _better_of(earlier: ProbeResult, later: ProbeResult) -> ProbeResult:
+    """What a device reached in either: whatever else ran can only have made a figure smaller."""
+    best = later
+    if earlier.flops_per_second > later.flops_per_second:
+        best = replace(
+            best,
+            flops_per_second=earlier.flops_per_second,
+            flops_spread_pct=earlier.flops_spread_pct,
+            flops_repeats=earlier.flops_repeats,
+        )
+    if earlier.read_bytes_per_second > later.read_bytes_per_second:
+        best = replace(
+            best,
+            read_bytes_per_second=earlier.read_bytes_per_second,
+            read_spread_pct=earlier.read_spread_pct,
+            read_repeats=earlier.read_repeats,
+            array_bytes=earlier.array_bytes,
+        )
+    return best
 
 
 def load_probe(device: str = "cpu", threads: int | None = None) -> ProbeResult | None:

@@ -27,7 +27,12 @@ def test_the_probe_prints_achievable_figures_and_keeps_them(tmp_path: Path) -> N
     assert code == 0
     assert first["probe"]["label"] == "achievable"
     assert first["probe"]["flops_per_second"] > 0
-    assert _run(tmp_path, *PROBE)[1]["probe"] == first["probe"]
+    again = _run(tmp_path, *PROBE)[1]["probe"]
+    for figure in (
+        "flops_per_second",
+        "read_bytes_per_second",
+    ):  # kept, or bettered where the machine was busy
+        assert again[figure] >= first["probe"][figure]
 
 
 def test_a_device_that_cannot_be_probed_is_one_line_and_exit_code_1(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ class DeviceInfo:
     """How often the counter moves, as observed at start; ``None`` where it was not seen to move."""
     counter_lag_seconds: float = 0.0
     """How old the counter is on average when it is read: half its period, unless its updates are watched."""
+    sliced: bool = False
+    """Whether it is cut up (MIG), so that an engine sees only a part of it."""
     telemetry_version: int = TELEMETRY_VERSION
 
     @property

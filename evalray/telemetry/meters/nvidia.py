@@ -134,6 +134,7 @@ class NvidiaMeter(Meter):
             power_limit_watts=limit / 1e3 if limit else None,
             power_scope=power_scope,
             power_is_average=average,
+            sliced=sliced,
         )
 
     def read(self, *, slow: bool) -> Reading:
