@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,17 +108,23 @@ class Run:
     stderr: str = ""
 
 
-def run_evalray(suite: str, folder: Path, *arguments: str, track: bool = False) -> Run:
+def run_evalray(
+    suite: str,
+    folder: Path,
+    *arguments: str,
+    track: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Run:
     """Run a suite in ``folder``; its benchmarks are found in ``folder/benchmarks``."""
     suite_file = folder / "suite.toml"
     suite_file.write_text(suite)
     command = [sys.executable, "-m", "evalray", "run", "-c", str(suite_file), "--json"]
     command += ["--output-dir", str(folder / "results"), *([] if track else ["--no-tracking"]), *arguments]
-    environment = {**os.environ, "EVALRAY_BENCHMARKS": str(folder / "benchmarks")}
+    variables = {**os.environ, "EVALRAY_BENCHMARKS": str(folder / "benchmarks"), **(environment or {})}
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=folder
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables, cwd=folder
         )
         watch = Watch(process.pid)
         output, _ = process.communicate()
@@ -173,3 +180,21 @@ def report(name: str, figures: dict) -> None:
 
 def summary(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+
+
+def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """A distribution-free interval of the median, from order statistics: low, high and its confidence.
+
+    The narrowest symmetric pair of order statistics whose binomial coverage reaches ``confidence``; with
+    fewer than six values none does, and the extremes are returned with what they reach.
+    """
+    ordered, count = sorted(values), len(values)
+    rank = 0
+    while rank + 1 < count // 2 and _coverage(count, rank + 1) >= confidence:
+        rank += 1
+    return ordered[rank], ordered[count - 1 - rank], max(0.0, _coverage(count, rank))
+
+
+def _coverage(count: int, rank: int) -> float:
+    """Probability that the median lies between the values of ``rank`` from either end."""
+    return 1.0 - 2.0 * sum(math.comb(count, k) for k in range(rank + 1)) / 2.0**count
