@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
+from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage, WorkCounters
 from evalray.engines.concurrency import ConcurrencyController, Gate
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.reasoning import SplitText, apply_stops, split_reasoning
@@ -20,6 +20,7 @@ __all__ = [
     "RetryPolicy",
     "SplitText",
     "Usage",
+    "WorkCounters",
     "apply_stops",
     "engine_class",
     "resolve_model_path",

@@ -92,6 +92,15 @@ class EngineInfo:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True, frozen=True)
+class WorkCounters:
+    """What an engine itself says it did since it started, over all its devices."""
+
+    flops: float
+    read_bytes: float
+    write_bytes: float
+
+
 class Engine(ABC):
     """One model, ready to answer.  Used from a single event loop.
 
@@ -128,6 +137,10 @@ class Engine(ABC):
         Raises :class:`RequestError` (this request) or :class:`EngineDied` (all of them).
         Closing the iterator early cancels the request in the engine.
         """
+
+    def counters(self) -> WorkCounters | None:
+        """Its own estimate of its work, where it has one: a cross-check of ours, and not used for anything else."""
+        return None
 
     @abstractmethod
     async def close(self) -> None:

@@ -22,12 +22,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
+from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage, WorkCounters
 from evalray.engines.failures import one_line
 from evalray.engines.gpu_memory import GpuProbe, require_free_memory, visible_gpu_memory
 from evalray.engines.offspring import Offspring
 from evalray.engines.vllm_args import chat_template, check_args, engine_kwargs
 from evalray.engines.vllm_log import VllmLog
+from evalray.engines.vllm_stats import StepTotals, stat_logger
 from evalray.errors import EngineDied, EngineStartError, ErrorKind, RequestError
 from evalray.types import GenerationRequest, SamplingParams
 
@@ -59,6 +60,7 @@ class VllmEngine(Engine):
             "cpu_kvcache_space_gb",
             "distributed_executor_backend",
             "enable_chunked_prefill",
+            "enable_mfu_metrics",
             "enable_prefix_caching",
             "enforce_eager",
             "gpu_memory_utilization",
@@ -81,6 +83,7 @@ class VllmEngine(Engine):
         self._tokenizing: Any = None
         self._sampling: Callable[[SamplingParams, int], Any] | None = None
         self._context = 0
+        self._totals = StepTotals()
         self._serial = itertools.count()
 
     async def start(self) -> EngineInfo:
@@ -116,7 +119,7 @@ class VllmEngine(Engine):
         if cuda and args.kv_cache_memory_bytes is None:
             await require_free_memory(args.gpu_memory_utilization, self._gpu_probe)
         with self.offspring.marked(environment):
-            self._llm = await self._in_thread(lambda: _load(args))
+            self._llm = await self._in_thread(lambda: _load(args, self._totals))
         return await self._describe()
 
     def _environment(self, log: VllmLog) -> dict[str, str]:
@@ -169,6 +172,8 @@ class VllmEngine(Engine):
             raise EngineStartError(f"{self.config.model!r} does not generate text: choose a chat model")
         config, model = llm.vllm_config, llm.model_config
         self._context = int(model.max_model_len)
+        parallel = config.parallel_config
+        self._totals.devices = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
         defaults = model.get_diff_sampling_param()
         self._sampling = _sampling_maker(defaults, self.config.engine_args.get("extra_body", {}))
         self._template, self._tokenizing = _chat_rendering(llm, self.config)
@@ -189,8 +194,8 @@ class VllmEngine(Engine):
                 "platform": str(current_platform.device_name),
                 "dtype": str(model.dtype).removeprefix("torch."),
                 "quantization": model.quantization,
-                "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
-                "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
+                "tensor_parallel_size": parallel.tensor_parallel_size,
+                "pipeline_parallel_size": parallel.pipeline_parallel_size,
                 "sampling_defaults": defaults,
             },
         )
@@ -254,6 +259,9 @@ class VllmEngine(Engine):
         cause = self._log.cause() if self._log is not None else ""
         return f"vLLM's engine process died: {cause or 'it was killed, or the machine ran out of memory'}"
 
+    def counters(self) -> WorkCounters | None:
+        return self._totals.total()
+
     async def close(self) -> None:
         self._sampling = None
         llm, self._llm = self._llm, None
@@ -282,24 +290,10 @@ class VllmEngine(Engine):
         return result if hasattr(result, "shutdown") else None
 
 
-def _load(args: Any) -> Any:
+def _load(args: Any, totals: StepTotals) -> Any:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    return AsyncLLM.from_engine_args(args, stat_loggers=[_silent_stats()])
-
-
-def _silent_stats() -> Any:
-    """A logger that logs nothing: with one, vLLM keeps each request's timings and no metrics server's."""
-    from vllm.v1.metrics.loggers import StatLoggerBase
-
-    class SilentStats(StatLoggerBase):  # type: ignore[misc]
-        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None: ...
-
-        def record(self, *arguments: Any, **named: Any) -> None: ...
-
-        def log_engine_initialized(self) -> None: ...
-
-    return SilentStats
+    return AsyncLLM.from_engine_args(args, stat_loggers=[stat_logger(totals)])
 
 
 def _chat_rendering(llm: Any, config: EngineConfig) -> tuple[Any, Any]:

@@ -28,6 +28,7 @@ from evalray.engines import (
     EngineInfo,
     Gate,
     RetryPolicy,
+    WorkCounters,
     engine_class,
     run_request,
     start_engine,
@@ -182,12 +183,17 @@ class EngineActor:
         self._ready.set()
         return recalled
 
-    async def stop(self) -> None:
-        """End the work and close the engine, so that nothing of it outlives the actor."""
+    async def stop(self) -> WorkCounters | None:
+        """End the work and close the engine, so that nothing of it outlives the actor; what it counted till then."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
+        counted = None
+        if self._engine is not None:
+            with contextlib.suppress(Exception):
+                counted = self._engine.counters()
         await self._close_engine()
+        return counted
 
     # -- inside -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from evalray.engines.base import EngineConfig, EngineInfo
+from evalray.engines.base import EngineConfig, EngineInfo, WorkCounters
 from evalray.errors import EngineStartError, PlacementError
 from evalray.runtime.actor import ActorFacts, EngineActor, Reply, Started
 from evalray.runtime.placement import Need, describe_missing
@@ -50,6 +50,8 @@ class ReplicaLink:
         self._ended = False
         self.facts: ActorFacts | None = None
         self.limit = 0
+        self.counters: WorkCounters | None = None
+        """What the engine said it did, once it was closed in order."""
 
     async def open(
         self,
@@ -106,7 +108,7 @@ class ReplicaLink:
         if self._ended:
             return
         with contextlib.suppress(Exception):
-            await self._call(self._actor.stop.remote, self._policy.stop_seconds)
+            self.counters = await self._call(self._actor.stop.remote, self._policy.stop_seconds)
         self.kill()
 
     def kill(self) -> None:

@@ -56,6 +56,8 @@ class EngineLife:
     param_count_b: float | None = None
     active_params_b: float | None = None
     ended_at: float = float("inf")
+    counters: dict[str, float] | None = None
+    """The engine's own estimate of its work in this life: ``flops``, ``read_bytes``, ``write_bytes``."""
 
     def use(self) -> EngineUse:
         return EngineUse(
@@ -63,8 +65,8 @@ class EngineLife:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; without the end, which has a line of its own."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "ended_at"}
+        """Plain values; without the end and what is known only then, which have a line of their own."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("ended_at", "counters")}
         plain["shape"] = None if self.shape is None else _SHAPE.dump_python(self.shape, mode="json")
         plain["peak"] = None if self.peak is None else _PEAK.dump_python(self.peak, mode="json")
         return plain
@@ -139,7 +141,8 @@ class Recorder:
 
     def ended(self, life: EngineLife, at: float) -> None:
         life.ended_at = at
-        self._line({"engine_id": life.engine_id, "ready_at": life.ready_at, "ended_at": at})
+        end = {"engine_id": life.engine_id, "ready_at": life.ready_at, "ended_at": at}
+        self._line(end if life.counters is None else {**end, "counters": life.counters})
 
     def _line(self, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -172,6 +175,7 @@ def read_engines(directory: Path) -> list[EngineLife]:
             key = str(value["engine_id"]), float(value["ready_at"])
             if "ended_at" in value:
                 found[key].ended_at = float(value["ended_at"])
+                found[key].counters = value.get("counters")
             else:
                 found[key] = EngineLife.from_dict(value)
         except (ValueError, TypeError, KeyError):

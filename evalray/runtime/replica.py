@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from evalray.engines.base import EngineConfig, EngineInfo
+from evalray.engines.base import EngineConfig, EngineInfo, WorkCounters
 from evalray.errors import EngineStartError, PlacementError
 from evalray.runtime.actor import ActorFacts, Reply
 from evalray.runtime.link import ReplicaLink, ReplicaLost
@@ -26,7 +26,7 @@ Deliver = Callable[[Finished], Awaitable[None]]
 
 
 class ReplicaWatch(Protocol):
-    """Whoever wants to know where replicas live.  Neither call may raise."""
+    """Whoever wants to know where replicas live.  No call may raise."""
 
     def placed(self, facts: ActorFacts) -> None:
         """A replica has its place, and its engine begins to start."""
@@ -34,6 +34,10 @@ class ReplicaWatch(Protocol):
 
     async def ready(self, engine_id: str, facts: ActorFacts, info: EngineInfo, concurrency: int) -> None:
         """A replica's engine is up; nothing is asked of it before this returns."""
+        ...
+
+    def counted(self, engine_id: str, counters: WorkCounters) -> None:
+        """What a replica's engine said of its work as it was closed."""
         ...
 
 
@@ -109,6 +113,8 @@ class Replica:
     async def close(self) -> None:
         if self.link is not None:
             await self.link.close()
+            if self._watch is not None and self.link.counters is not None:
+                self._watch.counted(self.engine_id, self.link.counters)
         if self.progress.state != "failed":
             self.progress.state = "stopped"
         self.progress.in_flight = 0

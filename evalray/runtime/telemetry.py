@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from evalray.engines import EngineInfo, resolve_model_path
+from evalray.engines import EngineInfo, WorkCounters, resolve_model_path
 from evalray.errors import EvalRayError
 from evalray.plan import Deployment
 from evalray.runtime.actor import ActorFacts
@@ -27,8 +28,8 @@ from evalray.telemetry import (
     NodeInfo,
     Peak,
     ShapeResult,
-    find_device,
     load_probe,
+    match_of_all,
     model_shape,
     read_clocks,
     resolve_peak,
@@ -140,6 +141,13 @@ class DeploymentWatch:
         except Exception as error:  # noqa: BLE001 -- nothing of this may keep a replica from serving
             self._sweep.trouble(error)
 
+    def counted(self, engine_id: str, counters: WorkCounters) -> None:
+        """What the last life of a replica says it did: put beside what is worked out of its requests."""
+        for life in self._lives[::-1]:
+            if life.engine_id == engine_id:
+                life.counters = asdict(counters)
+                return
+
     async def ended(self) -> bool:
         """The pool is closed: work the figures of its runs out.  Whether there are any.  Never raises."""
         if not self._lives:
@@ -225,7 +233,7 @@ def _model_files(path: str | None, model: str) -> Path | None:
 def _peak_of(deployment: Deployment, own: Sequence[DeviceInfo], dtype: str) -> Peak:
     figures = deployment.runs[0].config.metadata
     gpus = [device for device in own if device.kind is DeviceKind.GPU]
-    match = find_device(gpus[0].name, gpus[0].memory_total_bytes) if gpus else None
+    match = match_of_all(gpus) if gpus else None
     probe = None
     with contextlib.suppress(Exception):
         probe = (

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from evalray.errors import StoreError
+from evalray.runtime.cross_check import cross_check
 from evalray.runtime.recording import EngineLife, RecordedTicks, read_engines, read_ticks
 from evalray.store import iter_generations
 from evalray.telemetry import (
@@ -266,6 +267,12 @@ def _run_figures(asked: list[_Asked], nodes: list[_Node]) -> dict[str, Any]:
             *(w for node, _ in parts for w in node.done.warnings),
         ]
     )
+    checks, doubts = cross_check(
+        (node.lives[engine], node.done.activities[engine])
+        for number, node in enumerate(nodes)
+        for engine in sorted({int(node.done.requests.engine[i]) for i in of_node.get(number, ())})
+    )
+    warnings |= dict.fromkeys(doubts)
     dropped = sum(node.dropped for node, _ in parts)
     if dropped:
         warnings[f"{dropped} readings were lost because nobody fetched them in time"] = None
@@ -276,7 +283,8 @@ def _run_figures(asked: list[_Asked], nodes: list[_Node]) -> dict[str, Any]:
     )
     missing = dict.fromkeys(life.shape_reason for life in lives if life.shape is None and life.shape_reason)
     missing |= dict.fromkeys(
-        "no peak is known: run `evalray hardware probe`, or give gpu_peak_tflops and gpu_peak_bandwidth_gb_s"
+        (life.peak.detail if life.peak else "")
+        or "no peak is known: run `evalray hardware probe`, or give gpu_peak_tflops and gpu_peak_bandwidth_gb_s"
         for life in lives
         if life.shape is not None and not (life.peak and life.peak.flops_per_second)
     )
@@ -302,6 +310,7 @@ def _run_figures(asked: list[_Asked], nodes: list[_Node]) -> dict[str, Any]:
         "invalid_seconds": sum(each.invalid_seconds for each in figures),
         "steady_state_reached": steady.reached if steady else None,
         "steady": asdict(steady) if steady else None,
+        "engine_counters": checks,
         "warnings": list(warnings),
         "devices": [_ledger(ledger, node) for node, _ in parts for ledger in node.done.ledgers],
         "nodes": sorted({life.node_id for life in lives}),

@@ -50,6 +50,13 @@ class EngineActivity:
         flops, moved = self.flops.between(start, end), self.bytes_moved.between(start, end)
         return utilization(float(flops), float(moved), end - start, self.engine.peak, self.engine.devices)
 
+    def totals(self) -> tuple[float, float]:
+        """FLOPs and bytes of everything it did."""
+        return (
+            float(self.flops.between(self.start, self.end)),
+            float(self.bytes_moved.between(self.start, self.end)),
+        )
+
     def percent(self, start: Floats, end: Floats) -> tuple[Floats, Floats]:
         """MFU and MBU in percent for many intervals; NaN where a peak is not known."""
         span = np.maximum(end - start, self.bin_seconds)

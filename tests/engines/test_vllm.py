@@ -27,6 +27,7 @@ from evalray.engines.openai_compatible import OpenAICompatibleEngine
 from evalray.engines.session import RetryPolicy, run_request
 from evalray.engines.vllm_engine import VllmEngine
 from evalray.errors import EngineDied, EngineStartError
+from evalray.telemetry import request_flops, shape_of_path
 from evalray.types import Generation, GenerationRequest, SamplingParams
 
 for module in ("vllm", "torch", "transformers", "gguf", "accelerate"):
@@ -58,7 +59,7 @@ def config(path: Path, **settings: Any) -> EngineConfig:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: Path) -> AsyncIterator[VllmEngine]:
-    engine = VllmEngine(config(checkpoint))
+    engine = VllmEngine(config(checkpoint, engine_args={"enable_mfu_metrics": True}))
     info = await engine.start()
     assert (info.max_concurrency, info.context_tokens) == (16, CONTEXT)
     assert (info.details["platform"], info.details["dtype"]) == ("cpu", "float32")
@@ -113,6 +114,23 @@ async def test_a_question_is_answered_counted_and_timed_on_both_sides(engine: Vl
     spans = [server[f"{span}_seconds"] for span in ("queue", "prefill", "decode")]
     assert sum(spans) == pytest.approx(marks[-1] - marks[0])
     assert server["prefill_seconds"] > 0
+
+
+@on_module_loop
+async def test_vllms_own_count_of_flops_is_that_of_its_requests(engine: VllmEngine, checkpoint: Path) -> None:
+    def counted() -> float:
+        return 0.0 if (counters := engine.counters()) is None else counters.flops
+
+    before = counted()
+    generation = await run(engine, "Name rivers of Europe.", max_tokens=32)
+    await asyncio.sleep(0.5)  # the last step is counted after its token is handed on
+    shape = shape_of_path(checkpoint).shape
+    assert shape is not None
+    assert generation.prompt_tokens is not None
+    assert generation.completion_tokens is not None
+    cached = generation.cached_tokens or 0
+    ours = request_flops(shape, generation.prompt_tokens, generation.completion_tokens, cached)
+    assert counted() - before == pytest.approx(ours.total, rel=0.1)
 
 
 @on_module_loop

@@ -3,7 +3,8 @@
 Words of the prompt: ``die`` ends the process, ``fatal`` raises EngineDied, ``hang`` blocks the event loop,
 ``slow`` takes a while, ``fail`` raises a request error; a file named by ``once=PATH`` makes the word work
 a single time.  Anything else answers ``ANSWER: <last word>``.  ``engine_args``: ``seconds`` a request takes,
-``log`` of what was asked, ``cost`` of a reply, ``children``: a file for the pid of a process it starts.
+``log`` of what was asked, ``cost`` of a reply, ``children``: a file for the pid of a process it starts,
+``counts``: FLOPs that it says each request took.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import ClassVar
 
-from evalray.engines.base import Chunk, Engine, EngineInfo, Usage
+from evalray.engines.base import Chunk, Engine, EngineInfo, Usage, WorkCounters
 from evalray.errors import EngineDied, EngineStartError, RequestError
 from evalray.types import GenerationRequest
 
@@ -26,7 +27,10 @@ NAME = "runtime.scripted_engine:ScriptedEngine"
 class ScriptedEngine(Engine):
     name: ClassVar[str] = NAME
     default_concurrency: ClassVar[int] = 4
-    answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"seconds", "log", "start", "cost", "children"})
+    answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
+        {"seconds", "log", "start", "cost", "children", "counts"}
+    )
+    asked = 0
 
     async def start(self) -> EngineInfo:
         args = self.config.engine_args
@@ -42,6 +46,7 @@ class ScriptedEngine(Engine):
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         words = request.messages[-1]["content"].split()
+        self.asked += 1
         if log := self.config.engine_args.get("log"):
             with Path(log).open("a") as file:
                 file.write(f"{os.getpid()} {request.request_id}\n")
@@ -71,6 +76,10 @@ class ScriptedEngine(Engine):
                     return False
                 path.touch()
         return True
+
+    def counters(self) -> WorkCounters | None:
+        each = self.config.engine_args.get("counts")
+        return None if each is None else WorkCounters(self.asked * each, 0.0, 0.0)
 
     async def close(self) -> None:
         if log := self.config.engine_args.get("log"):

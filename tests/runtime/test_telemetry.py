@@ -156,7 +156,8 @@ def _plan(plans: Any, prompts: list[str], *, seconds: float = 0.3, gpus: int = 1
     figures = {"param_count_b": 1.0, "gpu_peak_tflops": 1.0, "gpu_peak_bandwidth_gb_s": 100.0}
     config = {"telemetry": True, "metadata": figures, **more.pop("config", {})}
     run = plans.run(plans.benchmark("b", prompts), **config)
-    deployment = plans.deployment([run], engine_args={"seconds": seconds}, **more)
+    args = {"seconds": seconds, **more.pop("engine_args", {})}
+    deployment = plans.deployment([run], engine_args=args, **more)
     deployment.gpus_per_replica, deployment.exclusive = gpus, not gpus
     plan: Plan = plans.plan(deployment)
     return plan
@@ -241,6 +242,14 @@ def _descends(pid: int, ancestor: int) -> bool:
     while pid > 1 and pid != ancestor:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return pid == ancestor
+
+
+def test_what_an_engine_counted_itself_is_beside_ours(plans: Any, sweeps: Sweeps, package: None) -> None:
+    sweeps.run(_plan(plans, _WORDS, gpus=0, engine_args={"counts": 1e12}))
+    (check,) = sweeps.figures()["engine_counters"]
+    assert (check["engine_id"], check["engine_flops"]) == ("scripted/0", 8e12)
+    assert check["flops_ratio"] == pytest.approx(8e12 / check["flops"])
+    assert any("own counters" in warning for warning in sweeps.figures()["warnings"])
 
 
 def test_an_engine_that_dies_leaves_figures_that_add_up(
