@@ -185,14 +185,12 @@ def _pieces(series: DeviceSeries, windows: DeviceWindows, shift: float) -> _Piec
 
 
 def _polled(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:
-    """From each reading of power to the next, unless nobody or nothing answered in between."""
+    """From each reading of power to the next, unless nobody looked in between or the window is invalid."""
     read = np.flatnonzero(np.isfinite(series.power_watts))
     seconds, watts = series.seconds[read], series.power_watts[read]
     start, end, before, after = seconds[:-1], seconds[1:], watts[:-1], watts[1:]
     near = end - start <= _longest_silence(series)
-    lost = np.concatenate(([0], np.cumsum(series.lost)))[read]
-    answered = lost[1:] == lost[:-1]
-    kept = (end > start) & near & answered & ~_invalid_at((start + end) / 2, windows)
+    kept = (end > start) & near & ~_invalid_at((start + end) / 2, windows)
     low, high = np.minimum(before, after), np.maximum(before, after)
     return _Pieces(start[kept], end[kept], ((before + after) / 2)[kept], low[kept], high[kept])
 

@@ -152,6 +152,17 @@ def test_a_short_loss_is_not_bridged() -> None:
     assert np.isnan(_at(timeline, device.mean_watts, 4.25))
 
 
+def test_a_bin_has_power_where_at_least_half_of_it_was_measured() -> None:
+    series = _device(seconds=np.arange(20_001) / 10)
+    _lose(series, (series.seconds > 1000.95) & (series.seconds < 1004.45))
+    _lose(series, (series.seconds > 1100.95) & (series.seconds < 1102.45))
+    timeline = power_timeline([_part([series], [(0.0, 2000.0)])])
+    (device,) = timeline.devices
+    assert timeline.bin_seconds == 5.0
+    assert np.isnan(_at(timeline, device.mean_watts, 1000.0))
+    assert _at(timeline, device.mean_watts, 1100.0) == pytest.approx(100.0)
+
+
 @pytest.mark.parametrize(
     ("devices", "notes", "reason"),
     [
