@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evalray.definition import Benchmark
 from evalray.engines.base import EngineConfig
-from evalray.engines.registry import planned_concurrency
+from evalray.engines.registry import ENGINES, engine_class, planned_concurrency
 from evalray.plan_notes import deployment_notes
 from evalray.suite.engine_choice import (
     KEY_VARIABLES,
@@ -101,6 +101,12 @@ class Deployment:
     def expected_in_flight(self) -> int | None:
         """Requests per replica, the engine's default included; ``None`` where only the started engine knows."""
         return self.in_flight or planned_concurrency(self.engine_config)
+
+    @property
+    def may_span_nodes(self) -> bool:
+        """Whether a replica is spread where no node has its GPUs; not known of a class of the user's own."""
+        name = self.engine_config.engine
+        return self.gpus_per_replica > 1 and name in ENGINES and engine_class(name).can_span_nodes
 
 
 def deploy_runs(
@@ -195,8 +201,9 @@ def _prompt_allowance(run: PlannedRun) -> int:
 
 
 def engine_to_dict(config: EngineConfig) -> dict[str, Any]:
-    """The engine's settings as plain data; an object of the user's is left out."""
-    return {key: value for key, value in asdict(config).items() if key != "payload"}
+    """The engine's settings as plain data, without an object of the user's and what is not decided yet."""
+    left_out = ("payload", "spans_nodes")
+    return {key: value for key, value in asdict(config).items() if key not in left_out}
 
 
 def withhold_keys(deployments: Sequence[Deployment]) -> None:

@@ -231,6 +231,7 @@ def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:
         "engine": engine_to_dict(deployment.engine_config),
         "replicas": deployment.replicas,
         "gpus_per_replica": deployment.gpus_per_replica,
+        "may_span_nodes": deployment.may_span_nodes,
         "cpus_per_replica": deployment.cpus_per_replica,
         "in_flight": deployment.expected_in_flight,
         "exclusive": deployment.exclusive,

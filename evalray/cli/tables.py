@@ -187,7 +187,7 @@ def plan_lines(plan: Plan) -> list[Text]:
     tracking = safe_line(plan.tracking_uri) if plan.tracking_uri else "store beside the results"
     lines.append(Text(f"  mlflow     {tracking if plan.tracking_enabled else 'off'}"))
     for deployment in plan.deployments:
-        lines += _deployment_lines(deployment)
+        lines += _deployment_lines(deployment, plan)
     for judge in plan.judges:
         lines += _judge_lines(judge, plan)
     if plan.skipped:
@@ -200,7 +200,7 @@ def plan_lines(plan: Plan) -> list[Text]:
 
 def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
     asking = dict.fromkeys(run.config.benchmark for run in plan.runs if run.judge is judge)
-    lines = _deployment_lines(judge.deployment)
+    lines = _deployment_lines(judge.deployment, plan)
     lines[0] = Text(f"\njudge {safe_line(judge.model, 200)}", "bold")
     asked = f"temperature {judge.temperature:g}, max_tokens {judge.max_tokens:,}"
     lines.append(Text(f"    asked for {safe_line(', '.join(asking), 300)}: {asked}"))
@@ -268,7 +268,7 @@ def _cell_name(run: PlannedRun) -> str:
     return f"{safe_line(run.config.benchmark, 100)} · {safe_line(run.config.model, 200)}"
 
 
-def _deployment_lines(deployment: Deployment) -> list[Text]:
+def _deployment_lines(deployment: Deployment, plan: Plan) -> list[Text]:
     config = deployment.engine_config
     replicas = counted(deployment.replicas, "replica")
     each = (
@@ -276,6 +276,8 @@ def _deployment_lines(deployment: Deployment) -> list[Text]:
         if deployment.gpus_per_replica
         else f"{deployment.cpus_per_replica:g} CPU"
     )
+    if plan.address and deployment.may_span_nodes:
+        each += f", over several nodes where none has {deployment.gpus_per_replica}"
     known = deployment.expected_in_flight
     in_flight = f"{known} in flight" if known else "in flight as the engine has room"
     lines = [

@@ -77,6 +77,9 @@ class EngineConfig:
     """Variables that hold other models' keys: this engine's process forgets them before it starts."""
     payload: bytes | None = field(default=None, repr=False)
     """A pickled object of the user's own that its engine is made of; written into no file."""
+    spans_nodes: bool = False
+    """The replica's GPUs are in the Ray placement group that its actor is in, over several nodes; decided
+    as it is placed."""
 
 
 @dataclass(slots=True)
@@ -115,6 +118,8 @@ class Engine(ABC):
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset()
     #: Stop strings the engine takes per request; the rest are applied to the answer afterwards.
     max_stop_sequences: ClassVar[int] = 4
+    #: Whether one replica can use GPUs of several nodes, as workers in the placement group of its actor.
+    can_span_nodes: ClassVar[bool] = False
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

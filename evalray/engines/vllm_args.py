@@ -54,8 +54,8 @@ def check_args(arguments: dict[str, Any], known: Collection[str]) -> None:
         raise EngineStartError(f"engine_args.cpu_kvcache_space_gb must be positive, not {space!r}")
     if (executor := arguments.get("distributed_executor_backend", "mp")) not in _EXECUTORS:
         raise EngineStartError(
-            f"engine_args.distributed_executor_backend = {executor!r}: a replica is on one node, where 'mp' serves; "
-            "to span nodes, start `vllm serve` yourself and give its base_url"
+            f"engine_args.distributed_executor_backend = {executor!r}: leave it out: on one node 'mp' serves, and a "
+            "replica that needs more GPUs than a node has is spread over nodes by itself"
         )
 
 
@@ -80,7 +80,19 @@ def engine_kwargs(config: EngineConfig, *, cpu: bool) -> dict[str, Any]:
         space = float(given.get("cpu_kvcache_space_gb", _CPU_KV_CACHE_GIB))
         kwargs["kv_cache_memory_bytes"] = int(space * _BYTES_PER_GIB)
     kwargs.update({key: value for key, value in given.items() if key not in _OWN_ARGS})
+    if config.spans_nodes:
+        kwargs["distributed_executor_backend"] = _over_nodes(given)
     return kwargs
+
+
+def _over_nodes(given: dict[str, Any]) -> str:
+    """The executor whose workers are in the actor's placement group.  Raises :class:`EngineStartError`."""
+    if (executor := given.get("distributed_executor_backend")) is not None:
+        raise EngineStartError(
+            f"engine_args.distributed_executor_backend = {executor!r} is for one node, and no node has the GPUs of "
+            "this replica: leave it out, or lower tensor_parallel_size"
+        )
+    return "ray"
 
 
 def _workers(config: EngineConfig) -> int:

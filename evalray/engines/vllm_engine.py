@@ -18,6 +18,7 @@ import contextlib
 import importlib.util
 import itertools
 import math
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
 from typing import Any, ClassVar
@@ -45,6 +46,7 @@ _ROW_ERRORS: dict[str, tuple[ErrorKind, bool]] = {
 }
 
 _SHUTDOWN_SECONDS = 20.0
+_LOGGED_BY_RAY = "; more is in the logs of Ray (/tmp/ray/session_latest/logs) on its nodes"
 _PROBE_MESSAGE = ({"role": "user", "content": "Hello"},)
 
 
@@ -71,6 +73,7 @@ class VllmEngine(Engine):
         }
     )
     max_stop_sequences: ClassVar[int] = 64
+    can_span_nodes: ClassVar[bool] = True
 
     def __init__(self, config: EngineConfig, gpu_probe: GpuProbe = visible_gpu_memory) -> None:
         super().__init__(config)
@@ -108,22 +111,27 @@ class VllmEngine(Engine):
             said = cause or one_line(f"{type(error).__name__}: {error}")
             source = "" if self.config.path else " from the hub (path gives a checkpoint's folder)"
             hint = ": check the values in engine_args" if isinstance(error, TypeError) else ""
+            hint += _LOGGED_BY_RAY if self.config.spans_nodes else ""
             raise EngineStartError(f"vLLM cannot load {self.config.model!r}{source}: {said}{hint}") from error
 
     async def _start(self) -> EngineInfo:
         self._log = VllmLog()
+        if self.config.spans_nodes and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+            del os.environ["CUDA_VISIBLE_DEVICES"]  # some Rays hide all GPUs from an actor that books none
         self.offspring.start_guard()
         environment = self._environment(self._log)
         with self.offspring.marked(environment):
             args, cuda = await self._in_thread(self._prepare)
-        if cuda and args.kv_cache_memory_bytes is None:
+        # Of a replica that spans nodes Ray alone knows which GPUs are its own.
+        if cuda and args.kv_cache_memory_bytes is None and not self.config.spans_nodes:
             await require_free_memory(args.gpu_memory_utilization, self._gpu_probe)
         with self.offspring.marked(environment):
             self._llm = await self._in_thread(lambda: _load(args, self._totals))
         return await self._describe()
 
     def _environment(self, log: VllmLog) -> dict[str, str]:
-        environment = log.environment()
+        # Workers on other nodes are given the setting too, and would not find the file.
+        environment = {} if self.config.spans_nodes else log.environment()
         environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         environment["VLLM_NO_USAGE_STATS"] = "1"
         # Our own deadline is to come first.

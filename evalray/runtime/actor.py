@@ -57,6 +57,8 @@ class ActorFacts:
     pid: int
     visible_gpus: str | None = None
     """Its ``CUDA_VISIBLE_DEVICES``, as Ray set it."""
+    spans_nodes: bool = False
+    """Its GPUs are not its node's alone."""
 
 
 @dataclass(slots=True)
@@ -114,7 +116,8 @@ class EngineActor:
         import ray
 
         self._node_id = ray.get_runtime_context().get_node_id()
-        return ActorFacts(self._node_id, os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return ActorFacts(self._node_id, os.getpid(), visible, self._config.spans_nodes)
 
     async def ping(self) -> int:
         return len(self._queue) + self._in_flight
@@ -123,6 +126,8 @@ class EngineActor:
         """Load the engine and be ready for ``limit`` requests at once (default: what it reports)."""
         for name in self._config.withheld_env:
             os.environ.pop(name, None)
+        if self._config.spans_nodes:
+            _tell_address()
         try:
             engine = find_engine(self._config.engine)(self._config)
             self._engine = engine
@@ -286,3 +291,10 @@ class EngineActor:
                 await self._engine.close()
         if self._gate is not None:
             self._gate.close()
+
+
+def _tell_address() -> None:
+    """The engine's own processes join this Ray, to start workers on the replica's other nodes."""
+    import ray
+
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address

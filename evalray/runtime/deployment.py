@@ -29,7 +29,7 @@ from evalray.runtime.admission import Claim
 from evalray.runtime.breaker import CircuitBreaker
 from evalray.runtime.budget import Budget
 from evalray.runtime.cell import Cell
-from evalray.runtime.placement import Need
+from evalray.runtime.placement import replica_need
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.pool import EnginePool
 from evalray.runtime.progress import SweepProgress
@@ -56,8 +56,8 @@ class Surroundings:
     policy: RuntimePolicy
     tracker: Tracker | None
     say: Callable[[str], None]
-    place: Callable[[Claim], Awaitable[int]]
-    """Waits for Ray; how many replicas of a claim fit.  Raises :class:`PlacementError`."""
+    place: Callable[[Claim], Awaitable[Claim]]
+    """Waits for Ray; a claim as the cluster can meet it.  Raises :class:`PlacementError`."""
     admit: Callable[[Claim], AbstractAsyncContextManager[None]]
     placement_seconds: float
     budget: Budget = field(default_factory=Budget)
@@ -170,17 +170,16 @@ class DeploymentRun:
         if not any(not cell.exhausted for cell in open_cells):
             return
         deployment, around = self.deployment, self._around
-        need = Need(deployment.cpus_per_replica, float(deployment.gpus_per_replica))
-        claim = Claim(need, deployment.replicas, deployment.exclusive)
-        replicas = await self._or_stop(around.place(claim))
-        if replicas is None:
+        wanted = Claim(replica_need(deployment), deployment.replicas, deployment.exclusive)
+        claim = await self._or_stop(around.place(wanted))
+        if claim is None:
             return
-        admitted = around.admit(Claim(need, replicas, deployment.exclusive))
+        admitted = around.admit(claim)
         if await self._or_stop(admitted.__aenter__(), or_value=True) is None:
             return
         try:
             if not self._stopped:
-                await self._serve(need, replicas)
+                await self._serve(claim)
         finally:
             await admitted.__aexit__(None, None, None)
 
@@ -199,12 +198,10 @@ class DeploymentRun:
         finally:
             self._waiting = None
 
-    async def _serve(self, need: Need, replicas: int) -> None:
+    async def _serve(self, claim: Claim) -> None:
         deployment, around = self.deployment, self._around
-        config = self._engine_config(replicas)
-        spec = PoolSpec(
-            deployment.model, config, need, replicas, deployment.in_flight, around.placement_seconds
-        )
+        config, seconds = self._engine_config(claim.replicas), around.placement_seconds
+        spec = PoolSpec(deployment.model, config, claim.need, claim.replicas, deployment.in_flight, seconds)
         if around.telemetry is not None:
             names = [cell.store.name for cell in self._open_cells()]
             self._watch = around.telemetry.watch_of(deployment, names)

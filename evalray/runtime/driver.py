@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from evalray.errors import ConfigError, DiskFullError, PlacementError, Problem, StoreError
 from evalray.plan import Deployment, Plan
@@ -17,7 +18,7 @@ from evalray.runtime.cluster import RayCluster
 from evalray.runtime.deployment import INTERRUPTED, DeploymentRun, Surroundings
 from evalray.runtime.judge_pool import JudgeSurroundings
 from evalray.runtime.judges import Judges
-from evalray.runtime.placement import describe_missing, fitting_replicas
+from evalray.runtime.placement import describe_missing, fitting_replicas, settled
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import RunProgress, SweepProgress
 from evalray.runtime.response_cache import ResponseCache
@@ -253,17 +254,21 @@ class _Sweep:
         nodes = await asyncio.to_thread(self._cluster.nodes)
         return Admission(nodes, self.policy.parallel_deployments)
 
-    async def _place(self, claim: Claim) -> int:
+    async def _place(self, claim: Claim) -> Claim:
+        """The claim as the cluster can meet it: as many replicas, spread over nodes where they must be."""
         await asyncio.shield(self._connect())
         nodes = await asyncio.to_thread(self._cluster.nodes)
-        fitting = fitting_replicas(claim.need, nodes)
+        need = settled(claim.need, nodes, may_grow=self._cluster.elastic)
+        if need.spread:
+            self.say(f"a replica needs {need}, more than any node has: it is placed over several")
         if self._cluster.elastic:
-            return claim.replicas
+            return replace(claim, need=need)
+        fitting = fitting_replicas(need, nodes)
         if not fitting:
-            raise PlacementError(describe_missing(claim.need, nodes, {}))
+            raise PlacementError(describe_missing(need, nodes, {}))
         if fitting < claim.replicas:
-            self.say(f"{fitting} of {claim.replicas} replicas fit: each needs {claim.need}")
-        return min(fitting, claim.replicas)
+            self.say(f"{fitting} of {claim.replicas} replicas fit: each needs {need}")
+        return replace(claim, need=need, replicas=min(fitting, claim.replicas))
 
     def _admission(self) -> Admission:
         return self._connect().result()

@@ -22,7 +22,7 @@ from evalray.errors import EvalRayError, JudgeError
 from evalray.judges import JudgePrompt
 from evalray.runtime.actor import find_engine
 from evalray.runtime.admission import Claim
-from evalray.runtime.placement import Need
+from evalray.runtime.placement import replica_need
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.pool import EnginePool
 from evalray.runtime.progress import SweepProgress
@@ -61,7 +61,7 @@ class JudgeSurroundings:
     policy: RuntimePolicy
     progress: SweepProgress
     say: Callable[[str], None]
-    place: Callable[[Claim], Awaitable[int]]
+    place: Callable[[Claim], Awaitable[Claim]]
     admit: Callable[[Claim], AbstractAsyncContextManager[None]]
     contended: Callable[[], bool]
     """Whether a deployment waits for resources."""
@@ -206,21 +206,20 @@ class JudgePool:
         assert around is not None
         self._retiring = False
         deployment = self.judge.deployment
-        need = Need(deployment.cpus_per_replica, float(deployment.gpus_per_replica))
-        claim = Claim(need, deployment.replicas, exclusive=False, counts=False)
-        replicas = await around.place(claim)
-        async with around.admit(replace(claim, replicas=replicas)):
+        wanted = Claim(replica_need(deployment), deployment.replicas, exclusive=False, counts=False)
+        claim = await around.place(wanted)
+        async with around.admit(claim):
             spec = PoolSpec(
                 f"judge:{self.model}",
                 self._engine_config(),
-                need,
-                replicas,
+                claim.need,
+                claim.replicas,
                 self._in_flight,
                 around.placement_seconds,
             )
             pool = self._pool = EnginePool(spec, self, self._answer, policy=around.policy, say=around.say)
             around.progress.replicas.extend(pool.progress)
-            watching = asyncio.create_task(self._give_way()) if need.as_resources() else None
+            watching = asyncio.create_task(self._give_way()) if claim.need.as_resources() else None
             try:
                 await pool.run()
             finally:

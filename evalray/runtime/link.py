@@ -12,11 +12,13 @@ import contextlib
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from evalray.engines.base import EngineConfig, EngineInfo, WorkCounters
 from evalray.errors import EngineStartError, PlacementError
 from evalray.runtime.actor import ActorFacts, EngineActor, Reply, Started
+from evalray.runtime.group import ReplicaGroup
 from evalray.runtime.placement import Need, describe_missing
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.queue import WorkItem, prefetch_for
@@ -35,15 +37,12 @@ class ReplicaLink:
     """An engine actor from its creation to its end."""
 
     def __init__(self, config: EngineConfig, engine_id: str, need: Need, policy: RuntimePolicy) -> None:
-        import ray
-
         self.engine_id = engine_id
         self._need = need
         self._policy = policy
-        self._config = config
-        # On the class as it is importable there: it travels by name, not by value.
-        remote = ray.remote(EngineActor).options(**need.actor_options())
-        self._actor = remote.remote(config, engine_id)
+        self._config = replace(config, spans_nodes=True) if need.spread else config
+        self._group = ReplicaGroup(need) if need.spread else None
+        self._actor: Any = None
         self._batch_number = 0
         self._acknowledged = 0
         self._hungry_below = 0
@@ -64,6 +63,9 @@ class ReplicaLink:
         Raises :class:`PlacementError`, :class:`EngineStartError` or :class:`ReplicaLost`.
         """
         try:
+            if self._group is not None:
+                await self._reserve(self._group, placement_seconds)
+            self._create_actor()
             self.facts = await self._call(self._actor.where.remote, placement_seconds)
         except TimeoutError:
             raise PlacementError(await asyncio.to_thread(self._why_not_placed, placement_seconds)) from None
@@ -107,8 +109,9 @@ class ReplicaLink:
         """Let the engine close itself, for a while; then end the actor."""
         if self._ended:
             return
-        with contextlib.suppress(Exception):
-            self.counters = await self._call(self._actor.stop.remote, self._policy.stop_seconds)
+        if self._actor is not None:
+            with contextlib.suppress(Exception):
+                self.counters = await self._call(self._actor.stop.remote, self._policy.stop_seconds)
         self.kill()
 
     def kill(self) -> None:
@@ -118,10 +121,34 @@ class ReplicaLink:
         self._ended = True
         import ray
 
-        with contextlib.suppress(Exception):
-            ray.kill(self._actor)
+        if self._actor is not None:
+            with contextlib.suppress(Exception):
+                ray.kill(self._actor)
+        if self._group is not None:
+            self._group.remove()
+
+    async def nodes_alive(self) -> bool:
+        """Whether every node that the replica is on is alive."""
+        return await asyncio.to_thread(self._nodes_alive)
 
     # -- inside -----------------------------------------------------------------------------
+
+    async def _reserve(self, group: ReplicaGroup, seconds: float) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            await group.reserve(seconds)
+        except RayError as error:
+            raise ReplicaLost(_cause(error), blame=False) from error
+
+    def _create_actor(self) -> None:
+        import ray
+
+        options = self._need.actor_options()
+        if self._group is not None:
+            options["scheduling_strategy"] = self._group.strategy()
+        # On the class as it is importable there: it travels by name, not by value.
+        self._actor = ray.remote(EngineActor).options(**options).remote(self._config, self.engine_id)
 
     def _pack(self, items: list[WorkItem]) -> tuple[int, bytes]:
         if not items:
@@ -165,7 +192,7 @@ class ReplicaLink:
 
         deadline = time.monotonic() + self._policy.unavailable_seconds
         while time.monotonic() < deadline:
-            if not await asyncio.to_thread(self._node_is_alive):
+            if not await self.nodes_alive():
                 raise ReplicaLost("its node was lost", blame=False)
             try:
                 await self._call(self._actor.ping.remote, self._policy.ping_seconds)
@@ -178,17 +205,17 @@ class ReplicaLink:
 
     async def _lost(self, cause: str) -> ReplicaLost:
         """A death: nobody's fault where the node went with it, else perhaps a record's."""
-        node_alive = await asyncio.to_thread(self._node_is_alive)
-        if not node_alive or ("node" in cause.lower() and "died" in cause.lower()):
+        if not await self.nodes_alive() or ("node" in cause.lower() and "died" in cause.lower()):
             return ReplicaLost("its node was lost", blame=False)
         return ReplicaLost(f"its process died: {cause}", blame=True)
 
-    def _node_is_alive(self) -> bool:
+    def _nodes_alive(self) -> bool:
         import ray
 
         if self.facts is None:
             return True
-        return any(node["NodeID"] == self.facts.node_id and node["Alive"] for node in ray.nodes())
+        own = {self.facts.node_id} | (self._group.node_ids if self._group is not None else frozenset())
+        return own <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
     def _why_not_placed(self, seconds: float) -> str:
         import ray

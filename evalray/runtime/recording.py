@@ -55,13 +55,21 @@ class EngineLife:
     max_batched_tokens: int | None = None
     param_count_b: float | None = None
     active_params_b: float | None = None
+    energy_reason: str = ""
+    """Why no device's energy is attributed to it, where that is meant."""
     ended_at: float = float("inf")
     counters: dict[str, float] | None = None
     """The engine's own estimate of its work in this life: ``flops``, ``read_bytes``, ``write_bytes``."""
 
     def use(self) -> EngineUse:
         return EngineUse(
-            self.engine_id, self.device_ids, self.shape, self.peak, self.devices, self.max_batched_tokens
+            self.engine_id,
+            self.device_ids,
+            self.shape,
+            self.peak,
+            self.devices,
+            self.max_batched_tokens,
+            self.energy_reason,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -188,6 +188,8 @@ class Replica:
             self._fruitless = 0
             await self._deliver(finished)
         if reply.fatal:
+            if self._spec.need.spread and self.link is not None and not await self.link.nodes_alive():
+                raise ReplicaLost("one of its nodes was lost", blame=False)
             raise ReplicaLost(reply.fatal, blame=True)
 
     async def _recall(self, link: ReplicaLink) -> None:

@@ -38,6 +38,7 @@ from evalray.telemetry import (
 
 #: An engine that is ready waits this long for its node's monitor.
 _MONITOR_SECONDS = 5.0
+_OVER_NODES = "the replica's GPUs are on several nodes, and their energy is not put together yet"
 
 
 class SweepTelemetry:
@@ -168,7 +169,7 @@ class DeploymentWatch:
     ) -> EngineLife:
         deployment = self._deployment
         config = deployment.engine_config
-        own = _own_devices(deployment, node, facts.visible_gpus)
+        own = () if facts.spans_nodes else _own_devices(deployment, node, facts.visible_gpus)
         if self._shape is None:
             self._shape = _shape_of(deployment)
         shape = self._shape.shape
@@ -180,6 +181,7 @@ class DeploymentWatch:
             model=deployment.model,
             ready_at=time.time(),
             device_ids=tuple(device.device_id for device in own),
+            energy_reason=_OVER_NODES if facts.spans_nodes else "",
             concurrency=concurrency,
             runs=self._runs,
             shape=shape,

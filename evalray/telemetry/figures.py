@@ -62,7 +62,7 @@ def energy_basis(engine: EngineUse, devices: Mapping[str, DeviceInfo]) -> Energy
     methods = {str(info.energy_method) for info in primary} or {str(EnergyMethod.NONE)}
     scopes: set[EnergyScope | None] = {info.energy_scope for info in primary} - {None}
     reasons = {info.reason for info in primary if info.reason}
-    missing = "" if primary else "no device of this engine has a meter"
+    missing = "" if primary else engine.energy_reason or "no device of this engine has a meter"
     return EnergyBasis(
         energy_method=methods.pop() if len(methods) == 1 else "mixed",
         energy_scope="mixed" if len(scopes) > 1 else next((str(scope) for scope in scopes), None),

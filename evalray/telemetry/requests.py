@@ -39,6 +39,8 @@ class EngineUse:
     devices: int = 1
     max_batched_tokens: int | None = None
     """Prompt tokens per step (chunked prefill); ``None``: a prompt is one step."""
+    energy_reason: str = ""
+    """Why it has no ``device_ids``, where that is known."""
 
 
 class ClockMap:

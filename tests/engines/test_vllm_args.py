@@ -32,7 +32,7 @@ def config(**settings: Any) -> EngineConfig:
         ({"reasoning": "yes"}, "must be bool"),
         ({"cpu_kvcache_space_gb": True}, "must be float"),
         ({"cpu_kvcache_space_gb": 0}, "must be positive"),
-        ({"distributed_executor_backend": "ray"}, "a replica is on one node"),
+        ({"distributed_executor_backend": "ray"}, "is spread over nodes by itself"),
     ],
 )
 def test_what_cannot_be_passed_on_is_refused_with_a_way_out(arguments: dict[str, Any], message: str) -> None:
@@ -68,6 +68,13 @@ def test_vllms_arguments_are_passed_through_and_ours_are_not() -> None:
 )
 def test_workers_are_this_nodes_processes(settings: dict[str, Any], cpu: bool, executor: str) -> None:
     assert engine_kwargs(config(**settings), cpu=cpu)["distributed_executor_backend"] == executor
+
+
+def test_workers_of_a_replica_that_spans_nodes_are_rays() -> None:
+    spanning = {"tensor_parallel_size": 8, "spans_nodes": True}
+    assert engine_kwargs(config(**spanning), cpu=False)["distributed_executor_backend"] == "ray"
+    with pytest.raises(EngineStartError, match="no node has the GPUs"):
+        engine_kwargs(config(**spanning, engine_args={"distributed_executor_backend": "mp"}), cpu=False)
 
 
 @pytest.mark.parametrize(

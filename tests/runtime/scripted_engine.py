@@ -4,14 +4,17 @@ Words of the prompt: ``die`` ends the process, ``fatal`` raises EngineDied, ``ha
 ``slow`` takes a while, ``fail`` raises a request error; a file named by ``once=PATH`` makes the word work
 a single time.  Anything else answers ``ANSWER: <last word>``.  ``engine_args``: ``seconds`` a request takes,
 ``log`` of what was asked, ``cost`` of a reply, ``children``: a file for the pid of a process it starts,
-``counts``: FLOPs that it says each request took.
+``counts``: FLOPs that it says each request took, ``workers``: a file for the nodes and pids of its workers, one line
+a life; then it does not start unless it spans nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,10 +30,12 @@ NAME = "runtime.scripted_engine:ScriptedEngine"
 class ScriptedEngine(Engine):
     name: ClassVar[str] = NAME
     default_concurrency: ClassVar[int] = 4
+    can_span_nodes: ClassVar[bool] = True
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
-        {"seconds", "log", "start", "cost", "children", "counts"}
+        {"seconds", "log", "start", "cost", "children", "counts", "workers"}
     )
     asked = 0
+    _core: subprocess.Popen[str] | None = None
 
     async def start(self) -> EngineInfo:
         args = self.config.engine_args
@@ -42,7 +47,24 @@ class ScriptedEngine(Engine):
             child = subprocess.Popen(["sleep", "600"])
             with Path(children).open("a") as file:
                 file.write(f"{os.getpid()} {child.pid}\n")
+        if workers := args.get("workers"):
+            await self._start_workers(Path(workers))
         return EngineInfo(NAME, self.config.model, "1", max_concurrency=self.config.max_concurrency or 4)
+
+    async def _start_workers(self, told: Path) -> None:
+        if not self.config.spans_nodes:
+            raise EngineStartError("told to span nodes")
+        from ray.util import get_current_placement_group
+
+        group = pickle.dumps(get_current_placement_group()).hex()
+        command = [sys.executable, str(Path(__file__).with_name("spanning_core.py")), group]
+        self._core = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._core.stdout is not None
+        line = await asyncio.to_thread(self._core.stdout.readline)
+        with told.open("a") as file:
+            file.write(line)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         words = request.messages[-1]["content"].split()
@@ -82,6 +104,8 @@ class ScriptedEngine(Engine):
         return None if each is None else WorkCounters(self.asked * each, 0.0, 0.0)
 
     async def close(self) -> None:
+        if self._core is not None:
+            await asyncio.to_thread(self._core.communicate)
         if log := self.config.engine_args.get("log"):
             with Path(log).open("a") as file:
                 file.write(f"{os.getpid()} closed\n")
