@@ -119,9 +119,10 @@ def run_plan(
     say: Say = on_message or (lambda _: None)
     tracker = _tracker(plan)
     try:
-        result = run_sweep(
-            plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker, on_kill=on_kill
-        )
+        with _metrics(plan, progress, say):
+            result = run_sweep(
+                plan, fresh=fresh, progress=progress, on_message=say, tracker=tracker, on_kill=on_kill
+            )
         if not result.disk_full:
             progress.phase = "writing reports"
             _write_reports(result.directory, say)
@@ -133,6 +134,15 @@ def run_plan(
         progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
         _finish_tracking(tracker, plan, result)
     return result
+
+
+def _metrics(plan: Plan, progress: SweepProgress, say: Say) -> contextlib.AbstractContextManager[None]:
+    """What serves the sweep to Prometheus, where that is wanted."""
+    if plan.telemetry.prometheus_port is None:
+        return contextlib.nullcontext()
+    from evalray.prometheus import serving_metrics
+
+    return serving_metrics(progress, plan.telemetry.prometheus_host, plan.telemetry.prometheus_port, say)
 
 
 def _check_folder(directory: Path) -> None:

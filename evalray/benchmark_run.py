@@ -24,7 +24,7 @@ from evalray.plan_judges import JudgeFinder, assign_judge
 from evalray.scorers import Scorer
 from evalray.suite import ModelEntry, Overrides, Registry, slug
 from evalray.suite.engine_choice import choose_engine
-from evalray.suite.models import Judge
+from evalray.suite.models import Judge, Telemetry
 from evalray.types import RunConfig
 from evalray.validation import nearest_hint, problems_of
 
@@ -101,6 +101,7 @@ def plan_benchmark(
         tracking_enabled=overrides.tracking_uri is not None if enabled is None else enabled,
         experiment=name,
         copy_results_to=Path(config.output_path).expanduser() if config.output_path else None,
+        telemetry=Telemetry(prometheus_port=overrides.prometheus_port),
     )
 
 

@@ -29,7 +29,7 @@ from evalray.settings import scheme_problem, without_url_secret
 from evalray.suite.cell import Cell
 from evalray.suite.engine_choice import located
 from evalray.suite.expand import expand, suite_name
-from evalray.suite.models import Suite
+from evalray.suite.models import Suite, Telemetry
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.overrides import COMMAND_LINE, Overrides
 from evalray.suite.registry import Registry
@@ -75,6 +75,8 @@ class Plan:
     """Tokens of prompts and answers after which nothing more is sent."""
     cache_directory: Path | None = None
     """Where the response cache is; ``None`` is off."""
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    """How energy is measured and shown; each run says whether it is."""
     stored_only: bool = False
     """The runs are there already: only their verdicts are given anew, and ``sweep.json`` stays as it is."""
 
@@ -147,6 +149,7 @@ def make_plan(
         copy_results_to=Path(overrides.output).expanduser() if overrides.output else None,
         max_cost_usd=overrides.max_cost_usd or suite.run.max_cost_usd,
         max_tokens_total=overrides.max_tokens_total or suite.run.max_tokens_total,
+        telemetry=suite.telemetry.model_copy(update=overrides.given("prometheus_port")),
     )
     plan.cache_directory = cache_directory(suite.run.cache, plan.directory.parent)
     plan.warnings += cost_warnings(
@@ -181,6 +184,7 @@ def _resolved_suite(suite: Suite, plan: Plan, cells: Sequence[Cell]) -> dict[str
     written = suite.fields_given()
     written["meta"] = {"name": plan.name, "description": plan.description}
     written["run"] = suite.run.model_dump() | {"output_dir": str(plan.directory.parent)}
+    written["telemetry"] = plan.telemetry.model_dump()
     written["cluster"] = suite.cluster.model_dump() | {"address": plan.address}
     if suite.judge.path is not None:
         written["judge"]["path"] = located(suite.judge.path, suite.folder)
@@ -212,6 +216,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         },
         "max_cost_usd": plan.max_cost_usd,
         "max_tokens_total": plan.max_tokens_total,
+        "telemetry": plan.telemetry.model_dump(),
         "cache_directory": str(plan.cache_directory.absolute()) if plan.cache_directory else None,
         "deployments": [
             {**_deployment_to_dict(deployment), "runs": [_run_to_dict(run) for run in deployment.runs]}

@@ -7,6 +7,7 @@ Everything is strict: a string is not a number, and an unknown key is an error.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _TRACKING_SCHEMES = frozenset(
     {"databricks", "databricks-uc", "file", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc"}
 )
 _ENVIRONMENT_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 
 
 def is_secret_key(key: str) -> bool:
@@ -120,6 +122,16 @@ def _environment_name(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(value):
+            message = "must be a host name or an IP address alone, such as 127.0.0.1 or 0.0.0.0"
+            raise PydanticCustomError("address", message) from None
+    return value
+
+
 def _is_finite(value: object) -> bool:
     if isinstance(value, dict):
         return all(map(_is_finite, value.values()))
@@ -154,6 +166,9 @@ Seconds = Annotated[float, Field(gt=0)]
 Stops = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_many)]
 Counts = Annotated[list[Few], BeforeValidator(_one_or_many)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
+Host = Annotated[str, AfterValidator(_host)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""To listen on; 0 is any that is free."""
 TrackingFlag = Annotated[Name, AfterValidator(_known_scheme)]
 TrackingAddress = Annotated[str, AfterValidator(_tracking_address)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]

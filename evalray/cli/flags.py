@@ -169,6 +169,15 @@ class SelectionFlags:
             rich_help_panel=_WHERE,
         ),
     ] = None
+    prometheus_port: Annotated[
+        int | None,
+        Option(
+            "--prometheus-port",
+            metavar="PORT",
+            help="Serve the sweep's live metrics to Prometheus; 0 takes any free port.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
     no_tracking: Annotated[
         bool, Option("--no-tracking", help="Log nothing to MLflow.", rich_help_panel=_WHERE)
     ] = False

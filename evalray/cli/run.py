@@ -46,7 +46,7 @@ def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, 
             on_message=display.message,
             on_kill=lambda: last_words(report, progress),
         )
-    report.fields |= report_fields(result)
+    report.fields |= report_fields(result) | {"prometheus_url": progress.prometheus_url}
     report.errors += result.errors
     report.show(*ending(result, the_plan, report.args, report.width))
     return result.exit_code

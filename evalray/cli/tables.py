@@ -105,6 +105,8 @@ def _device_figures(summary: RunSummary) -> Iterable[str]:
         if summary.tokens_per_joule is not None:
             yield f"{summary.tokens_per_joule:.3g} tok/J"
         yield f"{summary.total_energy_joules:.4g} J and {summary.idle_joules or 0.0:.4g} J idle"
+    if summary.gco2e is not None:
+        yield f"{summary.gco2e:.3g} gCO2e"
     if summary.mfu_pct is not None:
         yield f"MFU {summary.mfu_pct:.3g} %"
     if summary.mbu_pct is not None:
@@ -186,6 +188,8 @@ def plan_lines(plan: Plan) -> list[Text]:
     )
     tracking = safe_line(plan.tracking_uri) if plan.tracking_uri else "store beside the results"
     lines.append(Text(f"  mlflow     {tracking if plan.tracking_enabled else 'off'}"))
+    if settings := ", ".join(_telemetry_settings(plan)):
+        lines.append(Text(f"  telemetry  {settings}"))
     for deployment in plan.deployments:
         lines += _deployment_lines(deployment, plan)
     for judge in plan.judges:
@@ -196,6 +200,18 @@ def plan_lines(plan: Plan) -> list[Text]:
     lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
     total = f"{counted(len(plan.runs), 'run')} on {counted(len(plan.deployments), 'deployment')}"
     return [*lines, Text(f"\n{total}", "bold")]
+
+
+def _telemetry_settings(plan: Plan) -> Iterable[str]:
+    """What of ``[telemetry]`` is set."""
+    settings = plan.telemetry
+    if settings.estimate:
+        yield "energy estimated for GPUs that measure none"
+    if settings.grid_gco2e_per_kwh is not None:
+        yield f"grid at {settings.grid_gco2e_per_kwh:g} gCO2e/kWh"
+    if settings.prometheus_port is not None:
+        port = f"port {settings.prometheus_port}" if settings.prometheus_port else "any free port"
+        yield f"Prometheus at {safe_line(settings.prometheus_host, 300)}, {port}"
 
 
 def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
@@ -225,6 +241,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
         "name": plan.name,
         "address": plan.address,
         "tracking_uri": plan.tracking_uri,
+        "telemetry": plan.telemetry.model_dump(),
         "warnings": plan.warnings,
         "judges": [judge_to_dict(judge, plan) for judge in plan.judges],
         "runs": [

@@ -78,6 +78,13 @@ def joules(value: float | None) -> str:
     return f"{value / 1000:.1f} kJ" if abs(value) >= 10_000 else f"{value:.3g} J"
 
 
+def grams(value: float | None) -> str:
+    """A mass in g or kg."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return f"{value / 1000:.1f} kg" if abs(value) >= 10_000 else f"{value:.3g} g"
+
+
 def moment(unix_seconds: float | None) -> str:
     """A point in time in UTC, to the second."""
     if unix_seconds is None or not math.isfinite(unix_seconds):

@@ -9,6 +9,7 @@ from evalray.reports.format import (
     DASH,
     count,
     dollars,
+    grams,
     interval,
     joules,
     moment,
@@ -104,8 +105,9 @@ def outcomes(runs: list[ReportedRun]) -> Table:
 def performance(runs: list[ReportedRun]) -> Table:
     """One row a run: latency, tokens, rates, cost, and energy where any run measured it."""
     with_energy = any(run.summary.total_energy_joules is not None for run in runs)
+    with_grid = any(run.summary.gco2e is not None for run in runs)
     with_use = any(run.summary.mfu_pct is not None or run.summary.mbu_pct is not None for run in runs)
-    head = (
+    head: tuple[str, ...] = (
         "model",
         "latency p50",
         "latency p90",
@@ -133,11 +135,14 @@ def performance(runs: list[ReportedRun]) -> Table:
                 dollars(s.total_cost_usd),
                 seconds(s.wall_seconds),
                 *(_energy_cells(s) if with_energy else ()),
+                *((grams(s.gco2e),) if with_grid else ()),
                 *((share(s.mfu_pct), share(s.mbu_pct)) if with_use else ()),
             )
         )
-    energy_head = ("energy", "J/sample", "tok/J", "idle") if with_energy else ()
-    return Table((*head, *energy_head, *(("MFU", "MBU") if with_use else ())), tuple(rows))
+    head += ("energy", "J/sample", "tok/J", "idle") if with_energy else ()
+    head += ("CO2e",) if with_grid else ()
+    head += ("MFU", "MBU") if with_use else ()
+    return Table(head, tuple(rows))
 
 
 def _energy_cells(summary: RunSummary) -> tuple[str, ...]:

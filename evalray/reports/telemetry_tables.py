@@ -10,15 +10,16 @@ from typing import Any
 from evalray.errors import StoreError
 from evalray.reports.format import DASH
 from evalray.reports.table import Table
+from evalray.store import read_summary
 
 _REASONS = ("energy_reason", "utilization_reason", "peak")
 
-#: What ``<run>/telemetry/run.json`` holds, by the run's name.
+#: What :func:`read_run_figures` found, by the run's name.
 Figures = Mapping[str, Mapping[str, Any]]
 
 
 def read_run_figures(run_directory: Path) -> dict[str, Any]:
-    """A run's own figures.  Raises :class:`StoreError` where they cannot be read."""
+    """A run's own figures, and ``gco2e`` of its summary.  Raises :class:`StoreError` where they cannot be read."""
     file = run_directory / "telemetry" / "run.json"
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
@@ -26,13 +27,25 @@ def read_run_figures(run_directory: Path) -> dict[str, Any]:
         raise StoreError(f"{file} cannot be read: {error}; the run's command works it out again") from error
     if not isinstance(value, dict):
         raise StoreError(f"{file} holds no object; the run's command works it out again")
-    return value
+    return {**value, "gco2e": _emissions(run_directory)}
+
+
+def _emissions(run_directory: Path) -> float | None:
+    """The summary knows the grid, the figures of the devices do not."""
+    try:
+        return read_summary(run_directory.with_name(f"{run_directory.name}.summary.json")).gco2e
+    except StoreError:
+        return None
 
 
 def run_energy(runs: Figures) -> Table:
     """One row a run."""
     head = ("run", "energy", "idle", "peak power", "MFU", "MBU", "J/token, full batch", "method")
-    return Table(head, tuple(_run_cells(name, run) for name, run in runs.items()))
+    rows = [_run_cells(name, run) for name, run in runs.items()]
+    if all(run.get("gco2e") is None for run in runs.values()):
+        return Table(head, tuple(rows))
+    emissions = [_number(run.get("gco2e"), "g") for run in runs.values()]
+    return Table((*head, "CO2e"), tuple((*row, cell) for row, cell in zip(rows, emissions, strict=True)))
 
 
 def device_energy(runs: Figures) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -220,6 +221,7 @@ class Cell:
         _, position, epoch, record = item.tag
         self.in_flight -= 1
         progress = self.progress
+        progress.cost_usd = _added(progress.cost_usd, generation.cost_usd)
         if generation.cached:
             progress.cached += 1
         else:
@@ -268,6 +270,8 @@ class Cell:
         self, position: int, epoch: int, record: EvalRecord, score: Score, judge: dict[str, Any] | None
     ) -> None:
         self.scoring -= 1
+        paid = judge.get("cost_usd") if judge is not None else None
+        self.progress.judge_cost_usd = _added(self.progress.judge_cost_usd, paid)
         if self.store.append_score(position, epoch, record.record_id, score, judge):
             self.progress.outcomes[score.outcome] += 1
 
@@ -358,3 +362,9 @@ class Cell:
             "samples_per_second": progress.samples_per_second,
             "output_tokens_per_second": progress.tokens_per_second,
         }
+
+
+def _added(total: float | None, cost: Any) -> float | None:
+    """``total`` and a cost as a server gives it: what is no number was not measured."""
+    is_number = isinstance(cost, int | float) and 0 <= cost < math.inf
+    return (total or 0.0) + cost if is_number else total

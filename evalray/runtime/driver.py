@@ -37,6 +37,7 @@ from evalray.runtime.sweep_info import sweep_info
 from evalray.runtime.telemetry import SweepTelemetry
 from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
+from evalray.telemetry import LatestReadings
 
 _TRACK_SECONDS = 10.0
 
@@ -150,7 +151,13 @@ class _Sweep:
         cache = None
         if (folder := self.plan.cache_directory) is not None:
             cache = await asyncio.to_thread(ResponseCache, folder, self.store.directory, self.say)
-        telemetry = SweepTelemetry(self.store.directory, self.say, local=self.plan.address is None)
+        telemetry = SweepTelemetry(
+            self.store.directory,
+            self.say,
+            local=self.plan.address is None,
+            estimate=self.plan.telemetry.estimate,
+            latest=LatestReadings(self.progress.devices),
+        )
         around = Surroundings(
             store=self.store,
             progress=self.progress,

@@ -28,8 +28,8 @@ _AFTER_SECONDS = 1.0
 class NodeMonitor:
     """The actor.  Its calls come one at a time."""
 
-    def __init__(self, node_id: str) -> None:
-        self._sampler = NodeSampler(find_meters(estimate=False), node_id=node_id)
+    def __init__(self, node_id: str, estimate: bool) -> None:
+        self._sampler = NodeSampler(find_meters(estimate=estimate), node_id=node_id)
         self._sampler.start()
 
     def node(self) -> tuple[dict[str, Any], int]:
@@ -63,7 +63,7 @@ def node_without_meters(node_id: str) -> NodeInfo | None:
 
     ``None`` where it has one.
     """
-    meters = find_meters(estimate=False)
+    meters = find_meters()
     for meter in meters:
         with contextlib.suppress(Exception):
             meter.close()
@@ -74,11 +74,16 @@ class MonitorLink:
     """The driver's end of the monitors of one node, one after another.
 
     ``keep(incarnation, node, batch)`` is called in a thread with each batch; what it raises ends the
-    monitoring of this node and is said once.
+    monitoring of this node and is said once.  ``estimate`` is as in :func:`find_meters`.
     """
 
     def __init__(
-        self, node_id: str, keep: Callable[[int, NodeInfo, Batch], None], say: Callable[[str], None]
+        self,
+        node_id: str,
+        keep: Callable[[int, NodeInfo, Batch], None],
+        say: Callable[[str], None],
+        *,
+        estimate: bool,
     ) -> None:
         self.node_id = node_id
         self.node: NodeInfo | None = None
@@ -88,6 +93,7 @@ class MonitorLink:
         """Why this node is no longer sampled."""
         self._keep = keep
         self._say = say
+        self._estimate = estimate
         self._up = asyncio.Event()
         self._stopping = asyncio.Event()
         self._actor: Any = None
@@ -136,7 +142,7 @@ class MonitorLink:
 
         here = NodeAffinitySchedulingStrategy(self.node_id, soft=False)
         options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": here}
-        self._actor = ray.remote(NodeMonitor).options(**options).remote(self.node_id)
+        self._actor = ray.remote(NodeMonitor).options(**options).remote(self.node_id, self._estimate)
         plain, self.pid = await _call(self._actor.node, _START_SECONDS)
         self.node = NodeInfo.from_dict(plain)
         self._incarnation = incarnation

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from evalray.telemetry import LatestReading
+
 RunState = Literal["waiting", "loading", "running", "finalizing", "complete", "partial", "failed", "skipped"]
 ReplicaState = Literal["starting", "ready", "restarting", "stopped", "failed"]
 
@@ -31,6 +33,9 @@ class RunProgress:
     outcomes: Counter[str] = field(default_factory=Counter)
     """Of all samples that ended, the resumed ones included."""
     output_tokens: int = 0
+    cost_usd: float | None = None
+    """Of this process's generations, failed ones too; ``None`` while no reply had a cost."""
+    judge_cost_usd: float | None = None
     judging: int = 0
     """Samples that are generated and wait for their judge."""
     first_request_at: float | None = None
@@ -109,4 +114,8 @@ class SweepProgress:
     phase: str = "starting"
     runs: list[RunProgress] = field(default_factory=list)
     replicas: list[ReplicaProgress] = field(default_factory=list)
+    devices: list[LatestReading] = field(default_factory=list)
+    """Of the nodes that are watched."""
+    prometheus_url: str | None = None
+    """Where this is served to Prometheus, if it is."""
     stopping: bool = False

@@ -25,6 +25,7 @@ from evalray.telemetry import (
     Batch,
     DeviceInfo,
     DeviceKind,
+    LatestReadings,
     NodeInfo,
     Peak,
     ShapeResult,
@@ -44,9 +45,19 @@ _OVER_NODES = "the replica's GPUs are on several nodes, and their energy is not 
 class SweepTelemetry:
     """The nodes that are watched.  Used in the driver's event loop; :meth:`close` it there."""
 
-    def __init__(self, directory: Path, say: Callable[[str], None], *, local: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        say: Callable[[str], None],
+        *,
+        local: bool,
+        estimate: bool = False,
+        latest: LatestReadings | None = None,
+    ) -> None:
         self.directory = directory
         self.recorder = Recorder(directory)
+        self._latest = latest or LatestReadings()
+        self._estimate = estimate
         self._say = say
         self._local = local
         """The only node is the one that this process is on."""
@@ -115,7 +126,11 @@ class SweepTelemetry:
             if bare is not None:
                 await asyncio.to_thread(self.recorder.keep, 0, bare, Batch([], read_clocks()))
                 return bare
-        return MonitorLink(node_id, self.recorder.keep, self._say)
+        return MonitorLink(node_id, self._keep, self._say, estimate=self._estimate)
+
+    def _keep(self, incarnation: int, node: NodeInfo, batch: Batch) -> None:
+        self._latest.add(node, batch)
+        self.recorder.keep(incarnation, node, batch)
 
 
 class DeploymentWatch:

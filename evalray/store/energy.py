@@ -26,10 +26,14 @@ _TAKEN = {
     "steady_state_reached": "steady_state_reached",
     "telemetry_version": "telemetry_version",
 }
+_JOULES_PER_KWH = 3.6e6
 
 
 def set_device_figures(
-    summary: RunSummary, column: Callable[[str], np.ndarray], run: Mapping[str, Any]
+    summary: RunSummary,
+    column: Callable[[str], np.ndarray],
+    run: Mapping[str, Any],
+    grid_gco2e_per_kwh: float | None = None,
 ) -> None:
     """Totals over every measured row, wrong and failed ones included, warm-up left out; then the run's own."""
     warm = column("warmup") == 1
@@ -49,5 +53,14 @@ def set_device_figures(
         setattr(summary, name, run.get(key))
     if summary.avg_power_watts and summary.accuracy is not None:
         summary.accuracy_per_watt = summary.accuracy / summary.avg_power_watts
+    set_emissions(summary, grid_gco2e_per_kwh)
     summary.steady_state_joules_per_token = (run.get("steady") or {}).get("joules_per_token")
     summary.warnings += [str(warning) for warning in run.get("warnings") or ()]
+
+
+def set_emissions(summary: RunSummary, grid_gco2e_per_kwh: float | None) -> None:
+    """What the energy of the run stands for at the grid's intensity; nothing where it was not measured."""
+    summary.grid_gco2e_per_kwh = grid_gco2e_per_kwh
+    if grid_gco2e_per_kwh is not None and summary.total_energy_joules is not None:
+        joules = summary.total_energy_joules + (summary.idle_joules or 0.0)
+        summary.gco2e = joules / _JOULES_PER_KWH * grid_gco2e_per_kwh

@@ -99,7 +99,8 @@ def summarize(
     rows = _Rows(parquet)
     try:
         summary = _summarize(rows, manifest, activity, warnings)
-        set_device_figures(summary, rows.numbers, device_figures or {})
+        intensity = manifest.config.grid_gco2e_per_kwh
+        set_device_figures(summary, rows.numbers, device_figures or {}, intensity)
         return summary
     finally:
         rows.close()

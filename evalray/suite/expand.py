@@ -210,6 +210,7 @@ def _cell(
         max_error_rate=float(suite.run.max_error_rate),
         breaker_errors=suite.run.breaker_errors,
         warmup_samples=suite.run.warmup_samples,
+        grid_gco2e_per_kwh=suite.telemetry.grid_gco2e_per_kwh,
         scorer=scorer,
         scorer_args=_scorer_args(scorer, entry, benchmark),
         benchmark_args=_benchmark_args(entry, suite.folder),

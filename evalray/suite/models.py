@@ -14,9 +14,11 @@ from evalray.settings import (
     Count,
     EnvironmentName,
     Few,
+    Host,
     HttpAddress,
     Name,
     NonNegative,
+    Port,
     RunDefaults,
     SamplingSettings,
     Seconds,
@@ -79,6 +81,19 @@ class RunSection(BaseModel):
     cache: bool | Name = False
 
 
+class Telemetry(BaseModel):
+    """``[telemetry]``: how energy is measured and shown.  ``[run] telemetry`` says whether it is at all.
+
+    ``grid_gco2e_per_kwh``: grams of CO2 equivalent that a kilowatt-hour from the grid stands for.
+    """
+
+    model_config = STRICT
+    estimate: bool = False
+    grid_gco2e_per_kwh: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    prometheus_port: Port | None = None
+    prometheus_host: Host = "127.0.0.1"
+
+
 class ModelEntry(EngineSettings, SamplingSettings):
     """One ``[[models]]``: a model, how to sample it, the engine that runs it, and how many replicas of it."""
 
@@ -132,6 +147,7 @@ class Suite(BaseModel):
     defaults: RunDefaults = RunDefaults()
     judge: Judge = Judge()
     run: RunSection = RunSection()
+    telemetry: Telemetry = Telemetry()
     models: Annotated[list[ModelEntry], Field(min_length=1)]
     benchmarks: Annotated[list[BenchmarkEntry], Field(min_length=1)]
     cluster: Cluster = Cluster()

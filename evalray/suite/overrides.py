@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from evalray.errors import ConfigError, Problem
-from evalray.settings import STRICT, Count, HttpAddress, Name, NonNegative, Seed, TrackingFlag
+from evalray.settings import STRICT, Count, HttpAddress, Name, NonNegative, Port, Seed, TrackingFlag
 from evalray.suite import openjarvis
 from evalray.suite.names import folder_name_problem, slug
 from evalray.suite.registry import Registry
@@ -55,6 +55,7 @@ class Overrides:
     max_tokens_total: int | None = None
     telemetry: bool | None = None
     gpu_metrics: bool | None = None
+    prometheus_port: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tools, str):
@@ -129,6 +130,7 @@ class _Values(BaseModel):
     max_tokens_total: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     telemetry: bool | None = None
     gpu_metrics: bool | None = None
+    prometheus_port: Port | None = None
 
 
 def _by_flag(problem: Problem) -> Problem:

@@ -5,6 +5,7 @@ from evalray.telemetry.analysis import NodeAnalysis, RunFigures, analyse
 from evalray.telemetry.attribution import Attribution, DeviceLedger, attribute
 from evalray.telemetry.figures import EnergyBasis, RequestFigures, energy_basis
 from evalray.telemetry.hardware import DeviceMatch, DeviceSpec, find_device, known_devices
+from evalray.telemetry.latest import LatestReading, LatestReadings
 from evalray.telemetry.meters import (
     TELEMETRY_VERSION,
     DeviceInfo,
@@ -74,6 +75,8 @@ __all__ = [
     "EnergyScope",
     "EngineActivity",
     "EngineUse",
+    "LatestReading",
+    "LatestReadings",
     "Meter",
     "ModelShape",
     "NodeAnalysis",

@@ -28,7 +28,7 @@ FROZEN_SECONDS = 2.0
 FROZEN_TICKS = 10
 #: Power is not interpolated over a longer silence.
 LONGEST_POWER_GAP_SECONDS = 1.0
-_UNKNOWN_PERIOD_SECONDS = 0.1
+UNKNOWN_PERIOD_SECONDS = 0.1
 
 
 class Fault(IntEnum):
@@ -207,7 +207,7 @@ def _too_much(info: DeviceInfo, joules: Floats, span: Floats) -> Bools:
     """Deltas beyond 1.2 x limit x time, where an update may belong to the period before the window too."""
     if not info.power_limit_watts:
         return np.zeros(len(joules), np.bool_)
-    slack = info.update_period_seconds or _UNKNOWN_PERIOD_SECONDS
+    slack = info.update_period_seconds or UNKNOWN_PERIOD_SECONDS
     return np.asarray(joules > PLAUSIBLE_OVER_LIMIT * info.power_limit_watts * (span + slack), np.bool_)
 
 

@@ -155,6 +155,7 @@ def _totals(summary: RunSummary) -> dict[str, float | int | None]:
         "tokens/output": summary.total_output_tokens,
         "total_cost_usd": summary.total_cost_usd,
         "total_energy_joules": summary.total_energy_joules,
+        "energy/gco2e": summary.gco2e,
         "wall_seconds": summary.wall_seconds,
     }
 

@@ -60,6 +60,8 @@ class RunConfig:
     max_error_rate: float = 0.1
     breaker_errors: int = 20
     warmup_samples: int = 0
+    grid_gco2e_per_kwh: float | None = None
+    """Grams of CO2 equivalent per kilowatt-hour from the grid; changes the summary alone."""
     scorer: str = ""
     scorer_args: dict[str, Any] = field(default_factory=dict)
     benchmark_args: dict[str, Any] = field(default_factory=dict)

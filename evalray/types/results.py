@@ -224,6 +224,9 @@ class RunSummary:
     steady_state_reached: bool | None = None
     steady_state_joules_per_token: float | None = None
     warmup_samples_excluded: int = 0
+    gco2e: float | None = None
+    """Grams of CO2 equivalent of its own and idle joules, at ``grid_gco2e_per_kwh``."""
+    grid_gco2e_per_kwh: float | None = None
     telemetry_version: int | None = None
     fingerprint: str = ""
     scorer_fingerprint: str = ""

@@ -14,7 +14,7 @@ import pytest
 
 from evalray.cli.report import Report, json_channel
 
-_HEAVY = "ray,mlflow,datasets,pyarrow,numpy,jinja2,openai,anthropic,xllamacpp"
+_HEAVY = "ray,mlflow,datasets,pyarrow,numpy,jinja2,openai,anthropic,xllamacpp,prometheus_client"
 _IMPORTS = """
 import sys, evalray.cli
 try:
@@ -64,6 +64,7 @@ _SELECTION = {
     "--address",
     "--tracking-uri",
     "--no-tracking",
+    "--prometheus-port",
     "--json",
 }
 Call = Callable[..., Any]
@@ -154,6 +155,48 @@ def test_all_errors_of_a_suite_come_at_once_one_line_each(evalray: Call, tmp_pat
     assert all("suite.toml: " in line for line in lines)
     for named in ("gsm8k", "openai-compatible", "max_samples"):
         assert any(named in line for line in lines)
+
+
+_TELEMETRY = """
+[telemetry]
+estimate = "yes"
+grid_gco2e_per_kwh = 0
+prometheus_port = 70000
+prometheus_host = "http://localhost:9400"
+prometheus_prot = 1
+"""
+
+
+def test_all_errors_of_the_telemetry_settings_come_at_once(evalray: Call, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(_TELEMETRY + _SUITE)
+    ended = evalray("run", "-c", "suite.toml", "--json")
+    assert ended.code == 2
+    for key in ("estimate", "grid_gco2e_per_kwh", "prometheus_port", "prometheus_host", "prometheus_prot"):
+        [error] = [error for error in ended.json["errors"] if f"telemetry.{key}:" in error]
+        assert len(error.splitlines()) == 1
+    assert len(ended.json["errors"]) == 5
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_plan_shows_the_telemetry_settings_and_the_flag_wins(evalray: Call, tmp_path: Path) -> None:
+    section = "[telemetry]\nestimate = true\ngrid_gco2e_per_kwh = 380\nprometheus_port = 9400\n"
+    (tmp_path / "suite.toml").write_text(section + _SUITE)
+    shown = evalray("plan", "-c", "suite.toml").stdout
+    for part in ("estimated", "380 gCO2e/kWh", "127.0.0.1, port 9400"):
+        assert part in shown
+    found = evalray("plan", "-c", "suite.toml", "--prometheus-port", "0", "--json").json["telemetry"]
+    assert found == {
+        "estimate": True,
+        "grid_gco2e_per_kwh": 380.0,
+        "prometheus_port": 0,
+        "prometheus_host": "127.0.0.1",
+    }
+
+
+def test_a_port_that_cannot_be_is_a_wrong_flag(evalray: Call) -> None:
+    ended = evalray("plan", "-b", "gsm8k", "-m", "m", "--prometheus-port", "65536")
+    assert ended.code == 2
+    assert "--prometheus-port" in ended.stderr
 
 
 def test_plan_and_dry_run_say_the_same_and_start_nothing(evalray: Call, tmp_path: Path) -> None:

@@ -3,13 +3,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from evalray.cli.tables import energy_lines
 from evalray.reports import PowerFiles, write_power
+from evalray.runtime import RunOutcome
 from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
+from evalray.types import RunSummary
 
 
 def _telemetry(*args: str) -> subprocess.CompletedProcess[str]:
@@ -117,3 +122,23 @@ def test_a_plot_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     done = _telemetry(str(_plotted(tmp_path)), "--plot", str(tmp_path / "nowhere" / "plot.svg"))
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
+
+
+def _summary(**figures: Any) -> RunSummary:
+    return RunSummary(
+        "b", "c", "jarvis-direct", "m", 1, 1, 1, 1.0, 0, None, None, energy_method="rapl", **figures
+    )
+
+
+def test_emissions_are_shown_where_the_summary_has_them(tmp_path: Path) -> None:
+    folder = _sweep(tmp_path)
+    assert "CO2e" not in _telemetry(str(folder)).stdout
+    (folder / "b_m.summary.json").write_text(json.dumps(asdict(_summary(gco2e=12.5))))
+    assert "12.5 g" in _telemetry(str(folder / "b_m")).stdout
+    assert json.loads(_telemetry(str(folder), "--json").stdout)["runs"]["b_m"]["gco2e"] == 12.5
+
+
+def test_the_ending_of_a_sweep_shows_emissions() -> None:
+    summary = _summary(total_energy_joules=100.0, gco2e=0.0125)
+    [line, *_] = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
+    assert "0.0125 gCO2e" in line.plain

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,25 @@ def test_two_commands_on_one_sweep_directory_do_not_mix(
     assert str(first.pid) in second.json["errors"][0]
     assert cli.end(first).code == 0
     assert set(slow_adder.seen().values()) == {1}
+
+
+def test_a_sweep_is_served_to_prometheus_while_it_runs(
+    cli: Any, slow_adder: Any, sums: Callable[[int], Path]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    command = _command(slow_adder.base_url, sums(60), "--no-tracking", "--prometheus-port", str(port))
+    process = cli.start(*command)
+    slow_adder.wait_for(8, process)
+    with urllib.request.urlopen(url, timeout=30) as reply:
+        text = reply.read().decode()
+    assert 'evalray_samples_planned{benchmark="gsm8k",model="org/adder:1",run=""} 60.0' in text
+    assert "evalray_replica_requests_in_flight" in text
+    ended = cli.end(process)
+    assert ended.code == 0, ended.stderr
+    assert ended.json["prometheus_url"] == url
+    assert url in ended.stderr
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=30)

@@ -145,6 +145,19 @@ def test_the_csv_holds_the_summary_figures(make_sweep: MakeSweep) -> None:
     assert row["total_energy_joules"] == ""
 
 
+def test_emissions_have_a_column_where_the_grid_is_known(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep()
+    path = sweep / "quickstart_smol.summary.json"
+    shown = []
+    for gco2e in (None, 12.5):
+        figures = {"total_energy_joules": 100.0, "gco2e": gco2e}
+        path.write_text(json.dumps(json.loads(path.read_text()) | figures))
+        write_reports(sweep)
+        text = (sweep / "report.md").read_text()
+        shown.append(("CO2e" in text, "12.5 g" in text))
+    assert shown == [(False, False), (True, True)]
+
+
 def test_every_outcome_is_counted_in_markdown_and_html(make_sweep: MakeSweep) -> None:
     sweep = make_sweep(outcomes=[Outcome.CORRECT] * 3 + [Outcome.UNPARSED] * 2)
     write_reports(sweep)

@@ -9,10 +9,12 @@ import math
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from evalray.plan import Plan
 from evalray.reports import PowerFiles, read_timeline
 from evalray.runtime.telemetry_figures import figures_of_runs
 from evalray.store import iter_results, read_summary
+from evalray.suite.models import Telemetry
+from evalray.telemetry import find_device
 from evalray.telemetry_report import telemetry_report
 from evalray.types import EvalResult, RunSummary
 
@@ -45,14 +49,16 @@ def _stub() -> Any:
 #: A sweep in a process of its own, whose Ray is started with the meters that the environment describes.
 _PROGRAM = """
 import json, pickle, sys
+from evalray.api import run_plan
 from evalray.runtime import run_sweep
 if gpus := int(sys.argv[2]):
     import ray
-    ray.init(num_cpus=2, num_gpus=gpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, num_gpus=gpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 said = []
 with open(sys.argv[1], "rb") as file:
     plan = pickle.load(file)
-result = run_sweep(plan, on_message=said.append)
+run = run_sweep if plan.telemetry.prometheus_port is None else run_plan
+result = run(plan, on_message=said.append)
 print(json.dumps([result.exit_code, said]))
 """
 
@@ -111,19 +117,24 @@ def sweeps(tmp_path: Path) -> Sweeps:
     return Sweeps(tmp_path)
 
 
-@pytest.fixture
-def two_gpus(sweeps: Sweeps, tmp_path: Path) -> None:
-    """The stub's GPUs draw 200 W and 100 W."""
+def _give_gpus(sweeps: Sweeps, tmp_path: Path, devices: list[dict[str, Any]]) -> None:
+    """Let sweeps find these GPUs, by the stub's keys."""
     stub = _stub()
     if not stub.have_compiler():
         pytest.skip("gcc is needed to build the stub NVML")
     (tmp_path / "nvml").mkdir()
     library = stub.build(tmp_path / "nvml")
     script = tmp_path / "nvml.script"
-    devices = [{"power": [(0, 200.0)], "period": 0.05}, {"power": [(0, 100.0)], "period": 0.05}]
     script.write_text(stub.script(devices, time.monotonic()))
-    sweeps.gpus = 2
+    sweeps.gpus = len(devices)
     sweeps.environment |= {stub.SCRIPT_VARIABLE: str(script), "LD_LIBRARY_PATH": str(library.parent)}
+
+
+@pytest.fixture
+def two_gpus(sweeps: Sweeps, tmp_path: Path) -> None:
+    """The stub's GPUs draw 200 W and 100 W."""
+    powers = (200.0, 100.0)
+    _give_gpus(sweeps, tmp_path, [{"power": [(0, watts)], "period": 0.05} for watts in powers])
 
 
 @pytest.fixture
@@ -332,3 +343,63 @@ def test_a_folder_that_cannot_be_written_harms_no_run(
     summary = sweeps.run(_plan(plans, _WORDS[:2], gpus=0))
     assert (summary.scored_samples, summary.total_energy_joules) == (2, None)
     assert any(line.startswith("telemetry") for line in sweeps.said)
+
+
+@pytest.mark.parametrize("estimate", [False, True])
+def test_energy_is_estimated_only_when_asked_for_and_says_so(
+    plans: Any, sweeps: Sweeps, tmp_path: Path, estimate: bool
+) -> None:
+    device = {"name": "NVIDIA H200", "memory_mib": 143771, "utilization": 50}
+    silent = {"no_counter": True, "no_instant": True, "no_power": True}
+    _give_gpus(sweeps, tmp_path, [{**device, **silent}])
+    plan = _plan(plans, _WORDS * 2, seconds=0.5)
+    plan.telemetry = Telemetry(estimate=estimate)
+    summary = sweeps.run(plan)
+    if not estimate:
+        assert (summary.energy_method, summary.total_energy_joules) == ("none", None)
+        return
+    sweeps.check_conserved()
+    assert (summary.energy_method, summary.energy_scope) == ("estimate", "gpu")
+    spec = find_device("NVIDIA H200", 143771 << 20).spec
+    assert spec is not None
+    assert spec.tdp_watts is not None
+    assert summary.avg_power_watts == pytest.approx(spec.tdp_watts * (0.15 + 0.85 * 0.5), rel=0.05)
+    assert {row.energy_method for row in sweeps.rows() if row.energy_joules is not None} == {"estimate"}
+
+
+def test_another_grid_intensity_generates_nothing_and_changes_the_emissions(
+    plans: Any, sweeps: Sweeps, package: None, journal: Any
+) -> None:
+    first = sweeps.run(_plan(plans, _WORDS, gpus=0, config={"grid_gco2e_per_kwh": 400.0}))
+    lines = journal()
+    second = sweeps.run(_plan(plans, _WORDS, gpus=0, config={"grid_gco2e_per_kwh": 100.0}))
+    assert journal() == lines
+    assert first.total_energy_joules is not None
+    joules = first.total_energy_joules + (first.idle_joules or 0.0)
+    assert first.gco2e == pytest.approx(joules / 3.6e6 * 400.0)
+    assert second.gco2e == pytest.approx(joules / 3.6e6 * 100.0)
+
+
+def test_devices_are_served_to_prometheus_while_a_sweep_runs(
+    plans: Any, sweeps: Sweeps, two_gpus: None
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    plan = _plan(plans, _WORDS * 4, seconds=0.5, in_flight=2)
+    plan.telemetry, plan.tracking_enabled = Telemetry(prometheus_port=port), False
+    seen: list[str] = []
+
+    def scrape(driver: int) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not any("device_energy_joules_total{" in text for text in seen):
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as reply:
+                seen.append(reply.read().decode())
+            time.sleep(0.2)
+
+    sweeps.run(plan, meanwhile=scrape)
+    samples = [line for line in seen[-1].splitlines() if line.startswith("evalray_device")]
+    watts = sorted(float(line.split()[-1]) for line in samples if "power_watts" in line)
+    assert watts == [100.0, 200.0]
+    assert sum('energy_method="hw_counter"' in line for line in samples) == 2

@@ -76,6 +76,7 @@ class Driver:
         config = RunConfig("b", "jarvis-direct", options["model"], epochs=options["epochs"])
         config.pass_k = options["pass_k"]
         config.max_error_rate = options.get("max_error_rate", 0.1)
+        config.grid_gco2e_per_kwh = options.get("grid")
         return sweep.open_run(
             config,
             fingerprint=options["fingerprint"],

@@ -448,3 +448,40 @@ def test_the_summary_holds_nothing_but_json(undisturbed):
     path = undisturbed[0] / "b_m.summary.json"
     value = json.loads(path.read_text(), parse_constant=lambda c: pytest.fail(c))
     assert set(value) == set(asdict(read_summary(path)))
+
+
+_KWH = {"energy_joules": 3.6e6}
+
+
+@pytest.mark.parametrize(
+    ("grid", "telemetry", "idle", "gco2e"),
+    [
+        (400.0, _KWH, None, 400.0),
+        (400.0, _KWH, 1.8e6, 600.0),
+        (None, _KWH, 1.8e6, None),
+        # Not measured is not nothing.
+        (400.0, None, None, None),
+        (400.0, None, 1.8e6, None),
+    ],
+)
+def test_emissions_are_of_own_and_idle_energy_at_the_intensity_that_was_given(
+    driver, grid, telemetry, idle, gco2e
+):
+    folder = driver.directory / "b_m" / "telemetry"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"idle_joules": idle}))
+    generation = Generation(model_answer="a", telemetry=telemetry)
+    _, summary = _one(driver, generation, Score(RIGHT), grid=grid)
+    assert (summary.gco2e, summary.grid_gco2e_per_kwh) == (gco2e, grid)
+
+
+def test_another_intensity_is_the_same_run_and_another_figure(driver):
+    generation = Generation(model_answer="a", telemetry=_KWH)
+    _, first = _one(driver, generation, Score(RIGHT), grid=400.0)
+    with SweepStore.open(driver.directory) as sweep:
+        run = driver.open(sweep, num_records=1, epochs=1, pass_k=[], grid=100.0)
+        assert run.generation_done(0, 0)
+        second = run.finalize()
+    assert (first.gco2e, second.gco2e) == (400.0, 100.0)
+    assert first.fingerprint == second.fingerprint
+    assert finalize_run(driver.directory / "b_m") == second

@@ -38,6 +38,7 @@ def _fingerprint(config: RunConfig = BASE, **changes: Any) -> str:
         {"scorer_args": {"strict": True}},
         {"metadata": {"param_count_b": 8}},
         {"telemetry": True},
+        {"grid_gco2e_per_kwh": 400.0},
         {"temperature": 0},
     ],
 )

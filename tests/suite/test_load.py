@@ -71,6 +71,15 @@ def test_a_byte_order_mark_is_no_mistake(registry: Registry, tmp_path: Path) -> 
         (VALID + "epochs = 2\npass_k = [1, 3]\n", "benchmarks[0].pass_k", "3 is more than epochs = 2", "3"),
         (VALID + "num_fewshot = 4\n", "benchmarks[0].num_fewshot", "4 is more than the 1", "at most 1"),
         ("[run]\nmax_error_rate = 1.5\n" + VALID, "run.max_error_rate", "1.5 must be", ""),
+        ("[telemetry]\nprometheus_prot = 1\n" + VALID, "telemetry.prometheus_prot", "unknown key", "port"),
+        ("[telemetry]\nprometheus_port = -1\n" + VALID, "telemetry.prometheus_port", "-1 must be", ""),
+        ("[telemetry]\nprometheus_port = true\n" + VALID, "telemetry.prometheus_port", "True must be", ""),
+        ("[telemetry]\ngrid_gco2e_per_kwh = 0\n" + VALID, "telemetry.grid_gco2e_per_kwh", "0 must be", ""),
+        ("[telemetry]\ngrid_gco2e_per_kwh = inf\n" + VALID, "telemetry.grid_gco2e_per_kwh", "finite", ""),
+        ("[telemetry]\nestimate = 1\n" + VALID, "telemetry.estimate", "1 must be", ""),
+        ("[telemetry]\nprometheus_host = '0.0.0.0:1'\n" + VALID, "telemetry.prometheus_host", "alone", ""),
+        ("[telemetry]\nprometheus_host = ''\n" + VALID, "telemetry.prometheus_host", "host name", ""),
+        ("telemetry = true\n" + VALID, "telemetry", "True must be", ""),
         ("[run]\nbreaker_errors = 0\n" + VALID, "run.breaker_errors", "0 must be", ""),
         (VALID.replace("http:", "ftp:"), "models[0].base_url", "must be an address", ""),
         (VALID.replace("127.0.0.1:1", "127.0.0.1:99999"), "models[0].base_url", "must be an address", ""),
@@ -94,6 +103,12 @@ def test_a_mistake_is_named_with_its_key_and_what_would_be_right(
     assert says in problem.message
     assert hint in problem.hint
     assert problem.source.endswith("suite.toml")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "node-3.cluster_a"])
+def test_a_host_to_serve_prometheus_at_may_be_a_name_or_an_address(load: Load, host: str) -> None:
+    text = f"[telemetry]\nprometheus_host = '{host}'\nprometheus_port = 0\n"
+    assert load(text + VALID).telemetry.prometheus_host == host
 
 
 def test_all_mistakes_of_a_file_are_named_at_once(load: Load) -> None:

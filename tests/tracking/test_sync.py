@@ -14,7 +14,7 @@ import pytest
 
 from evalray.api import sync_tracking
 from evalray.errors import StoreError, TrackingError
-from evalray.reports import write_power, write_reports
+from evalray.reports import collect, write_power, write_reports
 from evalray.telemetry import PowerTimeline
 from evalray.tracking import payload, samples, sync, sync_sweep
 from evalray.types import Outcome, RunSummary
@@ -390,3 +390,14 @@ def test_a_store_that_does_not_open_is_given_up(
     with pytest.raises(TrackingError, match="did not open within"):
         sync_sweep(make_sweep(), uri=sqlite_uri)
     ended.set()
+
+
+def test_emissions_are_a_metric_of_the_run_and_add_up_over_the_sweep(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("gsm8k", "a"), ("gsm8k", "b"), ("gsm8k", "c")])
+    for model, gco2e in (("a", 2.0), ("b", 3.0)):
+        path = sweep / f"gsm8k_{model}.summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"gco2e": gco2e}))
+    report = collect(sweep)
+    found = [payload.run_metrics(run.summary)["energy/gco2e"] for run in report.runs]
+    assert sorted(found, key=str) == [2.0, 3.0, None]
+    assert payload.sweep_metrics(report)["energy/gco2e"] == 5.0
