@@ -261,6 +261,8 @@ class OllamaEngine(Engine):
         for name in ("keep_alive", "think"):
             if name in arguments:
                 body[name] = arguments[name]
+        if request.response_schema is not None:
+            body["format"] = request.response_schema
         return body
 
     def _chunk(self, line: dict[str, Any], request: GenerationRequest) -> Chunk:

@@ -37,14 +37,15 @@ from evalray.runtime.queue import WorkItem
 from evalray.runtime.replica import PoolSpec
 from evalray.runtime.response_cache import ModelCache, ResponseCache
 from evalray.runtime.result import RunStatus
-from evalray.runtime.scoring import RunScorer, ScoringDesk, ScoringTask, answer_of
+from evalray.runtime.scoring import RunScorer, ScoringDesk
 from evalray.runtime.telemetry import DeploymentWatch, SweepTelemetry
 from evalray.runtime.tracker import Tracker
+from evalray.runtime.verdicts import Verdicts
 from evalray.store import SweepStore
-from evalray.types import EvalRecord, Generation, RunSummary, Score
+from evalray.types import Generation, RunSummary
 
 INTERRUPTED = "interrupted; the same command continues"
-_RESCORE_FLUSH = 64
+_LET_OTHERS_EVERY = 64
 
 
 @dataclass(slots=True)
@@ -79,24 +80,26 @@ class DeploymentRun:
         ]
         self.tripped = False
         """The circuit breaker of the engines opened."""
+        self.stopped = ""
+        """Why nothing more is begun."""
+        self.failed: BaseException | None = None
+        """Why nothing can be written any more."""
         self.pool: EnginePool | None = None
         self._around = around
         self._number = number
         self._breaker = CircuitBreaker(min(c.config.breaker_errors for c in self.cells))
-        self._desk = ScoringDesk(around.policy, around.say)
-        self._stopped = ""
+        desk = ScoringDesk(around.policy, around.say)
+        self._verdicts = Verdicts(self, desk, around.budget, around.policy.scoring_seconds)
         self._halted = ""
         self._prepared = False
         self._cache: ModelCache | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._finishing: list[asyncio.Task[None]] = []
-        self._failed: BaseException | None = None
-        self._settled = asyncio.Event()
         self._watch: DeploymentWatch | None = None
 
     def stop(self, reason: str) -> None:
         """Hand out nothing more and come to an end."""
-        self._stopped = self._stopped or reason
+        self.stopped = self.stopped or reason
         if self.pool is not None:
             self.pool.stop()
         if self._waiting is not None:
@@ -117,33 +120,30 @@ class DeploymentRun:
                 self.stop(self._halted)
             status: RunStatus | None = None
             reason = ""
-            for cell in self._open_cells():
-                cell.rescoring = True  # before anything may take the cell for worked off
-            rescoring = [asyncio.create_task(self._rescore(cell)) for cell in self._open_cells()]
+            self._verdicts.begin(self._open_cells())
             try:
                 await self._replay()
-                if not self._stopped:
+                if not self.stopped:
                     await self._generate()
-                await self._let_scoring_end(rescoring)
+                await self._verdicts.settle()
             except (EngineStartError, PlacementError, EngineDied) as error:
-                await self._let_scoring_end(rescoring)
+                await self._verdicts.settle()
                 status, reason = "failed", f"{self.deployment.model}: {error}"
             finally:
-                for task in rescoring:
-                    task.cancel()
-            if self._stopped:
-                status, reason = "partial", self._stopped
-            await self._desk.close()
+                self._verdicts.end_rescoring()
+            if self.stopped:
+                status, reason = "partial", self.stopped
+            await self._verdicts.close()
             await self._end_all(status, reason)
             await self._add_telemetry()
         finally:
-            await self._desk.close()
+            await self._verdicts.close()
 
     # -- before -----------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         for cell in self.cells:
-            if self._stopped:
+            if self.stopped:
                 return
             try:
                 await asyncio.to_thread(cell.prepare, self._around.store)
@@ -166,7 +166,7 @@ class DeploymentRun:
         """
         open_cells = self._open_cells()
         for cell in open_cells:
-            self._check(cell)
+            self.check(cell)
         if not any(not cell.exhausted for cell in open_cells):
             return
         deployment, around = self.deployment, self._around
@@ -178,7 +178,7 @@ class DeploymentRun:
         if await self._or_stop(admitted.__aenter__(), or_value=True) is None:
             return
         try:
-            if not self._stopped:
+            if not self.stopped:
                 await self._serve(claim)
         finally:
             await admitted.__aexit__(None, None, None)
@@ -187,12 +187,12 @@ class DeploymentRun:
         """The result (``or_value`` for ``None``), or ``None`` once the deployment is stopped."""
         self._waiting = asyncio.ensure_future(awaitable)
         try:
-            if self._stopped:
+            if self.stopped:
                 self._waiting.cancel()
             result = await self._waiting
             return or_value if result is None else result
         except asyncio.CancelledError:
-            if self._stopped:
+            if self.stopped:
                 return None
             raise
         finally:
@@ -239,7 +239,7 @@ class DeploymentRun:
     async def _replay(self) -> None:
         """Take from the response cache what it has.  Rescoring has begun by then, with what was there before."""
         around = self._around
-        if around.cache is None or self._stopped:
+        if around.cache is None or self.stopped:
             return
         cache = self._cache = await asyncio.to_thread(
             ModelCache.of, self.deployment.engine_config, around.cache, around.say
@@ -249,7 +249,7 @@ class DeploymentRun:
         for cell in self._open_cells():
             for number, finished in enumerate(cell.replay(cache.get), 1):
                 await self._take_results([finished])
-                if number % _RESCORE_FLUSH == 0:
+                if number % _LET_OTHERS_EVERY == 0:
                     await asyncio.sleep(0)
 
     # -- the source of the pool's work --------------------------------------------------------
@@ -259,7 +259,7 @@ class DeploymentRun:
         for cell in self.cells:
             if cell.outcome is None and cell.prepared and not cell.exhausted:
                 items += cell.take(limit - len(items))
-                self._check(cell)
+                self.check(cell)
                 if len(items) >= limit:
                     break
         return items
@@ -279,8 +279,8 @@ class DeploymentRun:
     # -- results ----------------------------------------------------------------------------
 
     async def _take_results(self, finished: list[tuple[WorkItem, Generation]]) -> None:
-        if self._failed is not None:
-            raise self._failed
+        if self.failed is not None:
+            raise self.failed
         touched: dict[Cell, None] = {}
         for item, generation in finished:
             cell: Cell = item.tag[0]
@@ -292,50 +292,12 @@ class DeploymentRun:
             self._count_failures(generation)
             if to_score:
                 _, position, epoch, record = item.tag
-                await self._score(cell, position, epoch, record, generation)
+                await self._verdicts.score(cell, position, epoch, record, generation)
         for cell in touched:
             cell.store.flush()
-            self._check(cell)
+            self.check(cell)
         if self._cache is not None:
             self._cache.flush()
-
-    async def _score(
-        self, cell: Cell, position: int, epoch: int, record: EvalRecord, generation: Generation, **more: Any
-    ) -> None:
-        """Score an answer that no one has taken yet, or leave it in the journal where its judge is full."""
-        if not cell.take_to_score(position, epoch):
-            return
-
-        def done(score: Score, judge: dict[str, Any] | None) -> None:
-            self._scored(cell, position, epoch, record, score, judge)
-
-        def dropped() -> None:
-            cell.drop_score()
-            self._check(cell)
-
-        task = ScoringTask(cell.scorer, record, answer_of(generation), cell.judging, done, dropped)
-        task.stored = more.pop("stored", None)
-        if not await self._desk.score(task, **more):
-            cell.spill(position, epoch)
-
-    def _scored(
-        self,
-        cell: Cell,
-        position: int,
-        epoch: int,
-        record: EvalRecord,
-        score: Score,
-        judge: dict[str, Any] | None,
-    ) -> None:
-        try:
-            self._around.budget.count_judge(judge)
-            cell.add_score(position, epoch, record, score, judge)
-            if judge is not None or cell.scorer.scorer.isolated:
-                cell.store.flush()
-        except StoreError as error:
-            self._fail(error)
-            return
-        self._check(cell)
 
     def _count_failures(self, generation: Generation) -> None:
         if generation.error is None:
@@ -346,63 +308,16 @@ class DeploymentRun:
             self._around.say(f"{self.deployment.model}: {reason}")
             self.stop(reason)
 
-    async def _rescore(self, cell: Cell) -> None:
-        """Score what the journal holds without a verdict: of before, and what found its judge's queue full."""
-        try:
-            while not self._stopped:
-                cell.has_spilled.clear()
-                await self._go_through_journal(cell)
-                cell.rescoring = False
-                self._check(cell)
-                await cell.has_spilled.wait()
-                cell.rescoring = True
-        finally:
-            cell.rescoring = False
-            self._check(cell)
-
-    async def _go_through_journal(self, cell: Cell) -> None:
-        for number, (position, epoch, record, generation) in enumerate(cell.store.unscored(), 1):
-            if self._stopped:
-                return
-            if cell.planned.stored is None:
-                cell.store.begin_stretch()
-            stored = cell.stored_verdict(position, epoch)
-            await self._score(cell, position, epoch, record, generation, stored=stored, wait=True)
-            if number % _RESCORE_FLUSH == 0:
-                cell.store.flush()
-                await asyncio.sleep(0)
-
-    async def _let_scoring_end(self, rescoring: list[asyncio.Task[None]]) -> None:
-        """Wait for verdicts under way.  After a stop, what spilled or takes too long is scored on resume."""
-        loop, seconds = asyncio.get_running_loop(), self._around.policy.scoring_seconds
-        deadline = loop.time() + seconds if self._stopped else None
-        while any(c.scoring or c.rescoring or (c.spilled and not self._stopped) for c in self._open_cells()):
-            for task in rescoring:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
-            if self._failed is not None:
-                raise self._failed
-            if deadline is None and self._stopped:
-                deadline = loop.time() + seconds
-            if deadline is not None and loop.time() > deadline:
-                return
-            await asyncio.sleep(0.05)
-        for task in rescoring:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-        if self._failed is not None:
-            raise self._failed
-
     # -- ends -------------------------------------------------------------------------------
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """A journal cannot be written: everything stops."""
-        self._failed = self._failed or error
+        self.failed = self.failed or error
         self.stop(str(error))
 
-    def _check(self, cell: Cell) -> None:
+    def check(self, cell: Cell) -> None:
         """Finalize a cell that is worked off, beside the others' work."""
-        if cell.worked_off and not cell.finishing and not self._stopped and self._failed is None:
+        if cell.worked_off and not cell.finishing and not self.stopped and self.failed is None:
             cell.finishing = True
             self._finishing.append(asyncio.create_task(self._finish(cell, None, cell.error)))
 
@@ -414,7 +329,7 @@ class DeploymentRun:
                 cell.finishing = True
                 self._finishing.append(asyncio.create_task(self._finish(cell, status, reason)))
             else:
-                cell.end("skipped" if self._stopped else "failed", reason or self._stopped)
+                cell.end("skipped" if self.stopped else "failed", reason or self.stopped)
         ended = await asyncio.gather(*self._finishing, return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException):

@@ -116,6 +116,15 @@ async def test_thinking_is_kept_apart_and_known_beforehand(server: ScriptedServe
     assert "stop" not in server.bodies[0]["options"]
 
 
+async def test_a_judges_schema_is_sent_as_the_format(server: ScriptedServer, connect: Connect) -> None:
+    schema = {"type": "object", "properties": {"verdict": {"enum": ["yes", "no"]}}}
+    server.script = [answer(), answer()]
+    engine = await connect()
+    await run(engine, schema=schema)
+    await run(engine)
+    assert [body.get("format") for body in server.bodies] == [schema, None]
+
+
 async def test_without_streaming_nothing_is_claimed_about_the_first_token(
     server: ScriptedServer, connect: Connect
 ) -> None:
