@@ -76,7 +76,7 @@ class ReplicaLink:
         if started.info is None:
             raise EngineStartError(started.error)
         self.limit = started.limit
-        self._hungry_below = max(1, prefetch_for(self.limit) // 3)
+        self._hungry_below = max(1, prefetch_for(self.limit) // 2)
         return started.info
 
     async def exchange(self, items: list[WorkItem], *, more_to_come: bool) -> Reply:
