@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,9 +15,11 @@ from evalray.plan_notes import deployment_notes
 from evalray.suite.engine_choice import (
     KEY_VARIABLES,
     OPENAI_COMPATIBLE,
+    VLLM,
     EngineChoice,
     computes_on_cpu,
     gpus_per_replica,
+    is_launched,
     is_over_network,
     takes_stream,
 )
@@ -37,6 +40,9 @@ _NETWORK_CPUS = 0.25
 #: Keys of ``engine_args`` that give the context of one request; the first is ours, for any engine.
 _CONTEXT_KEY = "context_tokens"
 _CONTEXT_KEYS = (_CONTEXT_KEY, "max_model_len")
+
+#: Part of a GPU's memory that vLLM takes by default, of the part that a replica books.
+_VLLM_MEMORY = 0.9
 
 CellStatus = Literal["ready", "unsupported"]
 
@@ -89,13 +95,35 @@ class Deployment:
     model: str
     engine_config: EngineConfig
     replicas: int = 1
-    gpus_per_replica: int = 0
+    gpus_per_replica: float = 0
+    """Whole GPUs, or a part of one that several replicas share."""
     cpus_per_replica: float = 1.0
     in_flight: int | None = None
     """Requests per replica; ``None`` takes what the started engine reports."""
     exclusive: bool = False
     """Computes on this machine's CPU cores: not run beside another such deployment."""
     runs: list[PlannedRun] = field(default_factory=list)
+
+    @property
+    def computes_here(self) -> bool:
+        """On devices of the cluster: the GPUs it books, or its node's cores."""
+        config = self.engine_config
+        on_cpu = computes_on_cpu(config.engine, config.engine_args, self.gpus_per_replica)
+        return bool(self.gpus_per_replica) or self.exclusive or on_cpu
+
+    @property
+    def tensor_parallel(self) -> int:
+        """GPUs that split each layer between them; a server that is launched may split by layers instead."""
+        if is_launched(self.engine_config.engine, self.engine_config.engine_args):
+            return 1
+        return max(1, min(self.engine_config.tensor_parallel_size, math.ceil(self.gpus_per_replica)))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that all replicas take together: as many share one as fit on it."""
+        if 0 < self.gpus_per_replica < 1:
+            return -(-self.replicas // replicas_per_gpu(self.gpus_per_replica))
+        return int(self.gpus_per_replica) * self.replicas
 
     @property
     def expected_in_flight(self) -> int | None:
@@ -107,6 +135,11 @@ class Deployment:
         """Whether a replica is spread where no node has its GPUs; not known of a class of the user's own."""
         name = self.engine_config.engine
         return self.gpus_per_replica > 1 and name in ENGINES and engine_class(name).can_span_nodes
+
+
+def replicas_per_gpu(part: float) -> int:
+    """How many replicas fit on one GPU of which each books ``part``, between 0 and 1."""
+    return int((1 + 1e-9) / part)
 
 
 def deploy_runs(
@@ -148,10 +181,15 @@ def deploy(
     joins_cluster: bool,
 ) -> tuple[Deployment, list[str]]:
     """A model on an engine, without its runs, and what it lacks on this machine."""
-    tensor_parallel_size = model.tensor_parallel_size or model.num_gpus or 1
+    tensor_parallel_size = model.tensor_parallel_size or math.ceil(model.num_gpus or 1)
     engine_args = {key: value for key, value in model.engine_args.items() if key != _CONTEXT_KEY}
     if model.stream is not None and takes_stream(engine.name):
         engine_args["stream"] = model.stream
+    gpus = gpus_per_replica(
+        engine.name, tensor_parallel_size, engine_args=engine_args, num_gpus=model.num_gpus
+    )
+    if engine.name == VLLM and 0 < gpus < 1:
+        engine_args.setdefault("gpu_memory_utilization", round(_VLLM_MEMORY * gpus, 4))
     config = EngineConfig(
         model=model.name,
         engine=engine.name,
@@ -167,9 +205,6 @@ def deploy(
         adaptive_concurrency=model.adaptive_concurrency and is_over_network(engine.name, engine_args),
         engine_args=engine_args,
     )
-    gpus = gpus_per_replica(
-        engine.name, tensor_parallel_size, engine_args=engine_args, num_gpus=model.num_gpus
-    )
     deployment = Deployment(
         model=model.name,
         engine_config=config,
@@ -179,7 +214,7 @@ def deploy(
         in_flight=in_flight,
         exclusive=computes_on_cpu(engine.name, engine_args, model.num_gpus),
     )
-    return deployment, deployment_notes(config, gpus * model.replicas, joins_cluster=joins_cluster)
+    return deployment, deployment_notes(config, deployment.gpus, joins_cluster=joins_cluster)
 
 
 def _given_context(model: ModelEntry) -> int | None:

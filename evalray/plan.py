@@ -6,6 +6,7 @@ Pure: reads no network, starts nothing, imports neither Ray nor an SDK.  ``evalr
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -224,10 +225,16 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         ],
         "judges": [judge_to_dict(judge, plan) for judge in plan.judges],
         "skipped": [_run_to_dict(run) for run in plan.skipped],
-        "gpus_needed": max((d.gpus_per_replica * d.replicas for d in plan.deployments), default=0)
-        + sum(j.deployment.gpus_per_replica * j.deployment.replicas for j in plan.judges),
+        "gpus_needed": _gpus_needed(plan),
         "warnings": list(plan.warnings),
     }
+
+
+def _gpus_needed(plan: Plan) -> int:
+    """GPUs for the largest deployment and all judges; parts of a GPU may share one."""
+    most = max((d.gpus_per_replica * d.replicas for d in plan.deployments), default=0.0)
+    judges = sum(j.deployment.gpus_per_replica * j.deployment.replicas for j in plan.judges)
+    return math.ceil(most + judges - 1e-9)
 
 
 def _deployment_to_dict(deployment: Deployment) -> dict[str, Any]:

@@ -148,6 +148,14 @@ def _no_secrets(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _gpus(value: float) -> float:
+    if value.is_integer():
+        return int(value)
+    if value > 1:
+        raise PydanticCustomError("gpus", "must be a whole number, or a part of one GPU such as 0.5")
+    return value
+
+
 def _printable(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise PydanticCustomError("name", "must be a name of printable characters")
@@ -159,6 +167,8 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 """Of records, tokens and the like: a larger number is a slip, and would be held in memory."""
 Few = Annotated[int, Field(ge=1, le=10_000)]
 """Of passes over the data, replicas, devices."""
+Gpus = Annotated[float, Field(ge=0, le=10_000), AfterValidator(_gpus)]
+"""Whole ones, or a part of one that several engines share."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 """What fits the 64 bits of a generator's seed."""
 NonNegative = Annotated[float, Field(ge=0)]

@@ -148,6 +148,71 @@ def test_tensor_parallelism_books_gpus_for_local_engines(
     assert deployment.gpus_per_replica == gpus
 
 
+@pytest.mark.parametrize("engine", ["vllm", "json:JSONDecoder"])
+def test_replicas_may_book_a_part_of_a_gpu(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    settings = f'engine = "{engine}"\nnum_gpus = 0.4\nreplicas = 3\n'
+    plan = planned('[[models]]\nname = "m"\n' + settings + BENCHMARK)
+    deployment = plan.deployments[0]
+    assert (deployment.gpus_per_replica, deployment.gpus, deployment.tensor_parallel) == (0.4, 2, 1)
+    assert deployment.computes_here
+    assert plan_to_dict(plan)["deployments"][0]["gpus_per_replica"] == 0.4
+    assert plan_to_dict(plan)["gpus_needed"] == 2
+    assert any("3 replicas × 0.4 GPU" in line.plain for line in plan_lines(plan))
+    assert "needs 2 GPUs, none known on this machine" in plan.runs[0].notes
+
+
+def test_vllm_takes_of_a_gpus_memory_what_it_books(planned: Planned) -> None:
+    model = '[[models]]\nname = "m"\nengine = "vllm"\nnum_gpus = 0.5\n'
+    given = "engine_args = { gpu_memory_utilization = 0.3 }\n"
+    taken = [
+        planned(text + BENCHMARK).deployments[0].engine_config.engine_args.get("gpu_memory_utilization")
+        for text in (model, model + given, model.replace("0.5", "1"))
+    ]
+    assert taken == [0.45, 0.3, None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("num_gpus = 1.5\n", "a part of one GPU such as 0.5"),
+        ("num_gpus = -0.5\n", "num_gpus"),
+        ("num_gpus = true\n", "num_gpus"),
+        ("num_gpus = 0.5\ntensor_parallel_size = 2\n", "spread over 2"),
+        ("num_gpus = 0.5\nengine_args = { pipeline_parallel_size = 3 }\n", "spread over 3"),
+    ],
+)
+def test_gpus_are_whole_or_a_part_of_one(planned: Planned, settings: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        planned(f'[[models]]\nname = "m"\nengine = "vllm"\n{settings}{BENCHMARK}')
+
+
+@pytest.mark.parametrize(("written", "gpus"), [("2.0", 2), ("1.0", 1), ("0", 0)])
+def test_a_whole_number_of_gpus_is_one_however_it_is_written(
+    planned: Planned, written: str, gpus: int
+) -> None:
+    deployment = planned(
+        f'[[models]]\nname = "m"\nengine = "vllm"\nnum_gpus = {written}\n{BENCHMARK}'
+    ).deployments[0]
+    assert (deployment.gpus_per_replica, type(deployment.gpus_per_replica)) == (gpus, int)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks"),
+    [
+        ("tensor_parallel_size = 2\nengine_args = { pipeline_parallel_size = 2 }\n", 2),
+        ("num_gpus = 4\n", 4),
+        ("engine_args = { pipeline_parallel_size = 4 }\n", 1),
+        ("num_gpus = 0.5\n", 1),
+    ],
+)
+def test_pipeline_stages_are_no_tensor_parallel_ranks(planned: Planned, settings: str, ranks: int) -> None:
+    plan = planned(f'[[models]]\nname = "m"\nengine = "vllm"\n{settings}{BENCHMARK}')
+    assert plan.deployments[0].tensor_parallel == ranks
+
+
 def test_llamacpp_has_the_cores_to_itself(planned: Planned) -> None:
     plan = planned('[[models]]\nname = "m"\npath = "m.gguf"\nreplicas = 2\n' + VALID)
     assert [(d.exclusive, d.replicas) for d in plan.deployments] == [(True, 2), (False, 1)]

@@ -289,7 +289,7 @@ def _deployment_lines(deployment: Deployment, plan: Plan) -> list[Text]:
     config = deployment.engine_config
     replicas = counted(deployment.replicas, "replica")
     each = (
-        f"{deployment.gpus_per_replica} GPU"
+        f"{deployment.gpus_per_replica:g} GPU"
         if deployment.gpus_per_replica
         else f"{deployment.cpus_per_replica:g} CPU"
     )

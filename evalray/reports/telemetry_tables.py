@@ -50,7 +50,7 @@ def run_energy(runs: Figures) -> Table:
 
 def device_energy(runs: Figures) -> Table:
     """One row for each device of each run; none where no device is known."""
-    head = ("device", "run", "measured", "attributed", "idle", "not valid", "why or how")
+    head = ("device", "run", "measured", "samples", "judges", "idle", "not valid", "why or how")
     devices = {(d["device_id"], name): d for name, run in runs.items() for d in run.get("devices") or ()}
     return Table(head, tuple(_device_cells(name, device) for (_, name), device in devices.items()), 2)
 
@@ -82,6 +82,7 @@ def _device_cells(name: str, device: Mapping[str, Any]) -> tuple[str, ...]:
         name,
         _number(device.get("measured_joules"), "J"),
         _number(device.get("attributed_joules"), "J"),
+        _number(device.get("judge_joules"), "J"),
         _number(device.get("idle_joules"), "J"),
         ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in lost.items()) or "0 s",
         str(device.get("reason") or device.get("energy_method") or ""),

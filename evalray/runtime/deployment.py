@@ -339,6 +339,8 @@ class DeploymentRun:
         cell.progress.state = "finalizing"
         if cell.error:
             status, reason = "failed", cell.error
+        if self._watch is None:
+            await self._catch_up(cell)
         summary = await asyncio.to_thread(cell.finalize, reason)
         if status == "partial" and not summary.outcomes.get("skipped"):
             status, reason = None, ""  # it was complete when the stop came
@@ -360,6 +362,20 @@ class DeploymentRun:
             if found:
                 await asyncio.to_thread(cell.finalize_again)
             await self._publish(cell, cell.outcome.summary)
+
+    async def _catch_up(self, cell: Cell) -> None:
+        """Device figures that an earlier process did not come to, since it was killed."""
+        if self._around.telemetry is not None and cell.config.telemetry and self.deployment.computes_here:
+            await self._around.telemetry.catch_up(cell.store.name)
+
+    async def settle_telemetry(self) -> None:
+        """The sweep is over: device figures once more, where others on the same devices ended later."""
+        if self._watch is None or not await self._watch.ended_for_all():
+            return
+        for cell in self.cells:
+            if cell.outcome is not None and cell.outcome.summary is not None:
+                await asyncio.to_thread(cell.finalize_again)
+                await self._publish(cell, cell.outcome.summary)
 
     async def _publish(self, cell: Cell, summary: RunSummary) -> None:
         around = self._around

@@ -188,6 +188,7 @@ class _Sweep:
                 admit=lambda claim: self._admission().admit(claim),
                 contended=lambda: self._admission().contended,
                 placement_seconds=self.plan.placement_timeout_seconds,
+                watch=lambda judge: telemetry.watch_of_judge(judge, self.plan.deployments),
             ),
         )
         self.progress.sweep_id = self.plan.sweep_id
@@ -205,6 +206,7 @@ class _Sweep:
                 if self.budget.reached:
                     self._budget_reached(self.budget.reached)
                 await self._run_deployments()
+                await self._settle_telemetry()
             finally:
                 if cache is not None:
                     await asyncio.to_thread(cache.close)
@@ -237,6 +239,14 @@ class _Sweep:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, StoreError):
                 raise result
+
+    async def _settle_telemetry(self) -> None:
+        """Joules of devices that several deployments used, once all of them have ended."""
+        for run in self._runs:
+            try:
+                await run.settle_telemetry()
+            except StoreError as error:
+                self.errors.append(str(error))
 
     async def _run_one(self, run: DeploymentRun, window: asyncio.Semaphore) -> None:
         async with window:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evalray.deployments import JudgeDeployment
+from evalray.deployments import Deployment, JudgeDeployment
 from evalray.errors import EvalRayError, JudgeError
 from evalray.judges import JudgePrompt
 from evalray.runtime.actor import find_engine
@@ -28,6 +28,7 @@ from evalray.runtime.pool import EnginePool
 from evalray.runtime.progress import SweepProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.replica import PoolSpec
+from evalray.runtime.telemetry import JudgeWatch
 from evalray.types import Generation, GenerationRequest, SamplingParams
 
 _LOOK_SECONDS = 0.5
@@ -66,6 +67,8 @@ class JudgeSurroundings:
     contended: Callable[[], bool]
     """Whether a deployment waits for resources."""
     placement_seconds: float
+    watch: Callable[[Deployment], JudgeWatch | None] = lambda deployment: None
+    """Who is told of a judge's replicas and of what they answered, where that matters."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +96,7 @@ class JudgePool:
         self._number = 0
         self._running: asyncio.Task[None] | None = None
         self._pool: EnginePool | None = None
+        self._watch: JudgeWatch | None = None
         self._stopping = False
         self._retiring = False
 
@@ -110,6 +114,8 @@ class JudgePool:
 
     def open(self, around: JudgeSurroundings) -> None:
         self._around = around
+        if not self.failure:
+            self._watch = around.watch(self.judge.deployment)
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -174,6 +180,8 @@ class JudgePool:
         return self._stopping or (self._retiring and not self._waiting)
 
     async def _answer(self, finished: list[tuple[WorkItem, Generation]]) -> None:
+        if self._watch is not None:
+            await self._watch.answered([generation for _, generation in finished])
         for item, generation in finished:
             self._asked.pop(item.request.request_id, None)
             if not item.tag.reply.done():
@@ -217,7 +225,9 @@ class JudgePool:
                 self._in_flight,
                 around.placement_seconds,
             )
-            pool = self._pool = EnginePool(spec, self, self._answer, policy=around.policy, say=around.say)
+            pool = self._pool = EnginePool(
+                spec, self, self._answer, policy=around.policy, say=around.say, watch=self._watch
+            )
             around.progress.replicas.extend(pool.progress)
             watching = asyncio.create_task(self._give_way()) if claim.need.as_resources() else None
             try:
@@ -226,6 +236,8 @@ class JudgePool:
                 self._pool = None
                 if watching is not None:
                     watching.cancel()
+                if self._watch is not None:
+                    await self._watch.closed()
                 if self._retiring:
                     gone = {id(replica) for replica in pool.progress}
                     around.progress.replicas = [r for r in around.progress.replicas if id(r) not in gone]

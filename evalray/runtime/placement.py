@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evalray.deployments import Deployment
+from evalray.deployments import Deployment, replicas_per_gpu
 from evalray.engines import engine_class
 
 #: Nodes, as ``ray.nodes()`` lists them.
@@ -61,7 +61,7 @@ def replica_need(deployment: Deployment) -> Need:
     stage = 0
     if gpus > 1 and engine_class(config.engine).can_span_nodes:
         in_stages = gpus % config.tensor_parallel_size == 0
-        stage = config.tensor_parallel_size if in_stages else gpus
+        stage = config.tensor_parallel_size if in_stages else round(gpus)
     return Need(deployment.cpus_per_replica, float(gpus), stage)
 
 
@@ -99,9 +99,16 @@ def fitting_replicas(need: Need, nodes: Nodes) -> int:
     if need.spread:
         return min(int((total(name, nodes) + 1e-9) / value) for name, value in wanted.items())
     return sum(
-        min(int((node["Resources"].get(name, 0.0) + 1e-9) / value) for name, value in wanted.items())
+        min(_times(name, node["Resources"].get(name, 0.0), value) for name, value in wanted.items())
         for node in alive(nodes)
     )
+
+
+def _times(name: str, available: float, value: float) -> int:
+    """How often ``value`` is there.  A part of a GPU lies on one of them: two cards hold four times 0.4, not five."""
+    if name == "GPU" and value < 1:
+        return int(available + 1e-9) * replicas_per_gpu(value)
+    return int((available + 1e-9) / value)
 
 
 def alive(nodes: Nodes) -> Nodes:

@@ -1,17 +1,23 @@
 """What telemetry leaves in a sweep's ``telemetry/`` folder, and how it is read back.
 
-``ticks-<node>-<incarnation>-<number>.parquet``: readings of a node's devices, in parts of some minutes, each
-whole once it is there; its metadata has the node and its pairs of clock readings.  ``engines.jsonl``: one
-line per life of an engine replica, with the devices it computed on, its model's shape and its peaks.
+``ticks-<node>-<monitor>-<number>.parquet``: readings of a node's devices, in parts of some minutes, each whole
+whenever it is there; its metadata has the node and its pairs of clock readings.  ``engines.jsonl``: one line
+per life of an engine replica, with the devices it computed on, its model's shape and its peaks.
+``judged.jsonl``: one line per request to a judge that computes on the cluster, since no run's journal has them.
+A sweep that is continued is another **stretch** of it: its readings and engines are kept apart from those
+before, also where its nodes are the same.
+
 The driver alone writes; everything that is derived can be derived again from these and the journals.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +34,14 @@ from evalray.telemetry import (
     Tick,
     columns,
 )
+from evalray.types import Generation, Timeline
 
 FOLDER = "telemetry"
 _PART_SECONDS = 120.0
+#: A part that is still growing is written anew this often: what a killed driver loses.
+_WRITE_SECONDS = 5.0
 _META = b"evalray"
+_ENGINES, _JUDGED = "engines.jsonl", "judged.jsonl"
 _SHAPE: TypeAdapter[ModelShape] = TypeAdapter(ModelShape)
 _PEAK: TypeAdapter[Peak] = TypeAdapter(Peak)
 
@@ -47,7 +57,7 @@ class EngineLife:
     device_ids: tuple[str, ...]
     concurrency: int
     runs: tuple[str, ...]
-    """Names of the run directories it works for."""
+    """Names of the run directories it works for; none for a judge."""
     shape: ModelShape | None = None
     shape_reason: str = ""
     peak: Peak | None = None
@@ -57,7 +67,12 @@ class EngineLife:
     active_params_b: float | None = None
     energy_reason: str = ""
     """Why no device's energy is attributed to it, where that is meant."""
-    ended_at: float = float("inf")
+    tensor_parallel: int = 1
+    """Devices that split each layer; ``devices`` counts pipeline stages too."""
+    judge: bool = False
+    stretch: str = ""
+    """Which process of the sweep it is of."""
+    ended_at: float = math.inf
     counters: dict[str, float] | None = None
     """The engine's own estimate of its work in this life: ``flops``, ``read_bytes``, ``write_bytes``."""
 
@@ -70,6 +85,16 @@ class EngineLife:
             self.devices,
             self.max_batched_tokens,
             self.energy_reason,
+            self.tensor_parallel,
+        )
+
+    def shares_device(self, other: EngineLife) -> bool:
+        """Whether both computed on one device in the same time."""
+        return (
+            (self.node_id, self.stretch) == (other.node_id, other.stretch)
+            and bool(set(self.device_ids) & set(other.device_ids))
+            and self.ready_at < other.ended_at
+            and other.ready_at < self.ended_at
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,13 +115,19 @@ class EngineLife:
 
 @dataclass(slots=True)
 class _Series:
-    """What of one monitor is not on disk yet."""
+    """The part of one monitor's readings that is still growing."""
 
     node: NodeInfo
+    monitor: int
     ticks: list[Tick] = field(default_factory=list)
     clocks: list[ClockPair] = field(default_factory=list)
     dropped: int = 0
     part: int = 0
+    written_at: float = -math.inf
+
+    def next_part(self) -> None:
+        self.part += 1
+        self.ticks, self.clocks, self.dropped = [], self.clocks[-1:], 0
 
 
 class Recorder:
@@ -104,28 +135,43 @@ class Recorder:
 
     def __init__(self, directory: Path) -> None:
         self.folder = directory / FOLDER
+        self.stretch = f"{time.time():.6f}"
         self._open: dict[tuple[str, int], _Series] = {}
+        self._first_monitor: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def keep(self, incarnation: int, node: NodeInfo, batch: Batch) -> None:
-        """Add a batch of a node's monitor; writes a part every two minutes."""
+        """Add a batch of a node's monitor, its ``incarnation``-th of this process."""
         with self._lock:
-            series = self._open.setdefault((node.node_id, incarnation), _Series(node))
+            series = self._open.get((node.node_id, incarnation))
+            if series is None:
+                monitor = self._first_of(node.node_id) + incarnation
+                series = self._open[node.node_id, incarnation] = _Series(node, monitor)
             series.ticks += batch.ticks
             series.clocks.append(batch.clock)
             series.dropped += batch.dropped
-            first = series.clocks[0].monotonic_seconds
-            if batch.clock.monotonic_seconds - first >= _PART_SECONDS:
-                self._write(incarnation, series)
+            now = batch.clock.monotonic_seconds
+            if now - series.clocks[0].monotonic_seconds >= _PART_SECONDS:
+                self._write(series)
+                series.next_part()
+            elif now - series.written_at >= _WRITE_SECONDS:
+                self._write(series)
 
     def flush(self) -> None:
         """Write what is not on disk yet."""
         with self._lock:
-            for (_, incarnation), series in self._open.items():
+            for series in self._open.values():
                 if series.ticks or not series.part:
-                    self._write(incarnation, series)
+                    self._write(series)
 
-    def _write(self, incarnation: int, series: _Series) -> None:
+    def _first_of(self, node_id: str) -> int:
+        """The number of this process's first monitor of a node: earlier processes' readings stay."""
+        if node_id not in self._first_monitor:
+            taken = [_monitor_of(path) for path in _parts(self.folder, node_id)]
+            self._first_monitor[node_id] = max(taken, default=-1) + 1
+        return self._first_monitor[node_id]
+
+    def _write(self, series: _Series) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -133,29 +179,34 @@ class Recorder:
             "node": series.node.to_dict(),
             "clocks": [list(pair) for pair in series.clocks],
             "dropped": series.dropped,
+            "stretch": self.stretch,
         }
         table = pa.table(columns(series.ticks), schema=_tick_schema())
         table = table.replace_schema_metadata({_META: json.dumps(about)})
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"ticks-{series.node.node_id[:16]}-{incarnation}-{series.part:05}.parquet"
+        name = f"ticks-{series.node.node_id[:16]}-{series.monitor}-{series.part:05}.parquet"
         beside = self.folder / f".{name}.tmp"
         pq.write_table(table, beside, compression="zstd")
         beside.replace(self.folder / name)
-        series.part += 1
-        series.ticks, series.clocks, series.dropped = [], series.clocks[-1:], 0
+        series.written_at = series.clocks[-1].monotonic_seconds
 
     def engine(self, life: EngineLife) -> None:
-        self._line(life.to_dict())
+        self._lines(_ENGINES, [life.to_dict()])
 
     def ended(self, life: EngineLife, at: float) -> None:
         life.ended_at = at
         end = {"engine_id": life.engine_id, "ready_at": life.ready_at, "ended_at": at}
-        self._line(end if life.counters is None else {**end, "counters": life.counters})
+        self._lines(_ENGINES, [end if life.counters is None else {**end, "counters": life.counters}])
 
-    def _line(self, value: dict[str, Any]) -> None:
+    def judged(self, generations: Sequence[Generation]) -> None:
+        """Keep the requests that a judge answered, without what was said."""
+        self._lines(_JUDGED, [_judged_line(generation) for generation in generations])
+
+    def _lines(self, name: str, values: Sequence[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(value) + "\n" for value in values)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._lock, (self.folder / "engines.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(value) + "\n")
+        with self._lock, (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _tick_schema() -> Any:
@@ -170,16 +221,30 @@ def _tick_schema() -> Any:
     return pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in TICK_COLUMNS])
 
 
+_JUDGED_FIELDS = ("engine_id", "node_id", "prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+def _judged_line(generation: Generation) -> dict[str, Any]:
+    plain = {name: getattr(generation, name) for name in _JUDGED_FIELDS}
+    times = {name: value for name, value in asdict(generation.timeline).items() if value is not None}
+    return {**plain, "timeline": times}
+
+
+def read_judged(directory: Path) -> Iterator[Generation]:
+    """The requests to judges that computed on the cluster; lines that cannot be read are left out."""
+    for value in _read_lines(directory / FOLDER / _JUDGED):
+        try:
+            timeline = Timeline(**value["timeline"])
+            yield Generation(**{name: value[name] for name in _JUDGED_FIELDS}, timeline=timeline)
+        except (TypeError, KeyError):
+            continue
+
+
 def read_engines(directory: Path) -> list[EngineLife]:
     """The lives of a sweep's engines, in the order they began; lines that cannot be read are left out."""
     found: dict[tuple[str, float], EngineLife] = {}
-    try:
-        lines = (directory / FOLDER / "engines.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    for line in lines:
+    for value in _read_lines(directory / FOLDER / _ENGINES):
         try:
-            value = json.loads(line)
             key = str(value["engine_id"]), float(value["ready_at"])
             if "ended_at" in value:
                 found[key].ended_at = float(value["ended_at"])
@@ -189,6 +254,22 @@ def read_engines(directory: Path) -> list[EngineLife]:
         except (ValueError, TypeError, KeyError):
             continue
     return list(found.values())
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines; none where there is no such file."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        return
+    with file:
+        for line in file:
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield value
 
 
 @dataclass(slots=True)
@@ -201,20 +282,37 @@ class RecordedTicks:
     dropped: int
 
 
-def read_ticks(directory: Path, node_id: str) -> Iterator[RecordedTicks]:
-    """What each monitor of a node recorded, one after another."""
+def _parts(folder: Path, node_id: str) -> list[Path]:
+    return sorted(folder.glob(f"ticks-{node_id[:16]}-*.parquet"))
+
+
+def _monitor_of(path: Path) -> int:
+    number = path.stem.split("-")[-2]
+    return int(number) if number.isdigit() else 0
+
+
+def read_ticks(directory: Path, node_id: str, stretch: str) -> Iterator[RecordedTicks]:
+    """What each monitor of a node recorded in one stretch, one after another.
+
+    A part that cannot be read is left out.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     parts: dict[str, list[Path]] = {}
-    for path in sorted((directory / FOLDER).glob(f"ticks-{node_id[:16]}-*.parquet")):
+    for path in _parts(directory / FOLDER, node_id):
         parts.setdefault(path.stem.rsplit("-", 1)[0], []).append(path)
     for paths in parts.values():
         tables, clocks, dropped, node = [], [], 0, None
         for path in paths:
-            table = pq.read_table(path)
-            about = json.loads(table.schema.metadata[_META])
+            try:
+                table = pq.read_table(path)
+                about = json.loads(table.schema.metadata[_META])
+            except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+                continue
+            if about.get("stretch", "") != stretch:
+                break
             node = NodeInfo.from_dict(about["node"])
             clocks += [ClockPair(*pair) for pair in about["clocks"]]
             dropped += about["dropped"]

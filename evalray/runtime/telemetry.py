@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from evalray.engines import EngineInfo, WorkCounters, resolve_model_path
 from evalray.errors import EvalRayError
@@ -19,7 +21,7 @@ from evalray.plan import Deployment
 from evalray.runtime.actor import ActorFacts
 from evalray.runtime.monitor import MonitorLink, node_without_meters
 from evalray.runtime.recording import EngineLife, Recorder
-from evalray.runtime.telemetry_figures import figures_of_runs
+from evalray.runtime.telemetry_figures import figures_of_runs, is_overdue
 from evalray.store import is_disk_full
 from evalray.telemetry import (
     Batch,
@@ -36,6 +38,7 @@ from evalray.telemetry import (
     resolve_peak,
     visible_gpus,
 )
+from evalray.types import Generation
 
 #: An engine that is ready waits this long for its node's monitor.
 _MONITOR_SECONDS = 5.0
@@ -61,6 +64,7 @@ class SweepTelemetry:
         self._say = say
         self._local = local
         """The only node is the one that this process is on."""
+        self.watches: list[DeploymentWatch] = []
         self._nodes: dict[str, asyncio.Task[MonitorLink | NodeInfo]] = {}
         self._told: set[str] = set()
 
@@ -72,10 +76,29 @@ class SweepTelemetry:
 
     def watch_of(self, deployment: Deployment, runs: Sequence[str]) -> DeploymentWatch | None:
         """Whoever is told of a deployment's replicas; ``None`` where nothing of it is to be measured."""
-        wanted = any(run.config.telemetry for run in deployment.runs)
-        if not wanted or not (deployment.gpus_per_replica or deployment.exclusive):
+        if not _is_measured(deployment):
             return None
-        return DeploymentWatch(self, deployment, tuple(runs))
+        watch = DeploymentWatch(self, deployment, tuple(runs))
+        self.watches.append(watch)
+        return watch
+
+    def watch_of_judge(self, judge: Deployment, deployments: Sequence[Deployment]) -> JudgeWatch | None:
+        """Whoever is told of a judge's replicas; ``None`` where it can share no device with ``deployments``."""
+        if not judge.computes_here or not any(map(_is_measured, deployments)):
+            return None
+        return JudgeWatch(self, judge)
+
+    async def catch_up(self, run: str) -> None:
+        """Work out figures that an earlier process of the sweep was killed before.  Never raises."""
+        try:
+            if await asyncio.to_thread(is_overdue, self.directory, run):
+                await self.work_out([run])
+        except Exception as error:  # noqa: BLE001 -- the run has its results without it
+            self.trouble(error)
+
+    async def work_out(self, runs: Sequence[str]) -> bool:
+        """Write figures of ``runs``.  Whether there are any.  Raises ``OSError`` and :class:`StoreError`."""
+        return bool(await asyncio.to_thread(figures_of_runs, self.directory, runs, self.trouble))
 
     def watch_node(self, node_id: str) -> None:
         """Begin to sample a node that is not sampled yet."""
@@ -133,14 +156,14 @@ class SweepTelemetry:
         self.recorder.keep(incarnation, node, batch)
 
 
-class DeploymentWatch:
-    """One deployment's replicas and what becomes of their telemetry."""
+class PoolWatch:
+    """The replicas of one pool: a line for each of their lives.  Failures are said and change nothing."""
 
     def __init__(self, sweep: SweepTelemetry, deployment: Deployment, runs: tuple[str, ...]) -> None:
+        self.lives: list[EngineLife] = []
         self._sweep = sweep
         self._deployment = deployment
         self._runs = runs
-        self._lives: list[EngineLife] = []
         self._shape: ShapeResult | None = None
 
     def placed(self, facts: ActorFacts) -> None:
@@ -151,44 +174,34 @@ class DeploymentWatch:
         """A replica is about to be asked.  Returns within seconds and never raises."""
         try:
             node = await self._sweep.node(facts.node_id)
-            life = await asyncio.to_thread(self._life, engine_id, facts, info, concurrency, node)
+            life = await asyncio.to_thread(self._life, engine_id, facts, concurrency, node)
             await asyncio.to_thread(self._sweep.recorder.engine, life)
-            self._lives.append(life)
+            self.lives.append(life)
         except Exception as error:  # noqa: BLE001 -- nothing of this may keep a replica from serving
             self._sweep.trouble(error)
 
     def counted(self, engine_id: str, counters: WorkCounters) -> None:
         """What the last life of a replica says it did: put beside what is worked out of its requests."""
-        for life in self._lives[::-1]:
+        for life in self.lives[::-1]:
             if life.engine_id == engine_id:
                 life.counters = asdict(counters)
                 return
 
-    async def ended(self) -> bool:
-        """The pool is closed: work the figures of its runs out.  Whether there are any.  Never raises."""
-        if not self._lives:
-            return False
-        try:
-            at = time.time()
-            for life in self._lives:
+    def end_lives(self) -> None:
+        """The pool is closed.  Raises ``OSError``."""
+        at = time.time()
+        for life in self.lives:
+            if math.isinf(life.ended_at):
                 self._sweep.recorder.ended(life, at)
-            await self._sweep.flush(time.monotonic())
-            sweep = self._sweep
-            return bool(await asyncio.to_thread(figures_of_runs, sweep.directory, self._runs, sweep.trouble))
-        except Exception as error:  # noqa: BLE001 -- the runs have their results without it
-            self._sweep.trouble(error)
-            return False
 
-    def _life(
-        self, engine_id: str, facts: ActorFacts, info: EngineInfo, concurrency: int, node: NodeInfo | None
-    ) -> EngineLife:
+    def _life(self, engine_id: str, facts: ActorFacts, concurrency: int, node: NodeInfo | None) -> EngineLife:
         deployment = self._deployment
         config = deployment.engine_config
         own = () if facts.spans_nodes else _own_devices(deployment, node, facts.visible_gpus)
+        figures = _figures_given(deployment)
         if self._shape is None:
             self._shape = _shape_of(deployment)
         shape = self._shape.shape
-        figures = deployment.runs[0].config.metadata
         batched = config.engine_args.get("max_num_batched_tokens")
         return EngineLife(
             engine_id=engine_id,
@@ -202,12 +215,87 @@ class DeploymentWatch:
             shape=shape,
             shape_reason=self._shape.reason,
             peak=_peak_of(deployment, own, shape.compute_dtype if shape else "bf16"),
-            devices=max(1, deployment.gpus_per_replica),
+            devices=max(1, math.ceil(deployment.gpus_per_replica)),
             max_batched_tokens=batched if isinstance(batched, int) else None,
             param_count_b=figures.get("param_count_b") or (shape.total_params / 1e9 if shape else None),
             active_params_b=figures.get("active_params_b")
             or (shape.active_matmul_params / 1e9 if shape and shape.weights.experts else None),
+            tensor_parallel=deployment.tensor_parallel,
+            judge=not self._runs,
+            stretch=self._sweep.recorder.stretch,
         )
+
+
+class DeploymentWatch(PoolWatch):
+    """One deployment's replicas and what becomes of their telemetry."""
+
+    ended_at = math.inf
+    """Unix seconds."""
+    stale = False
+    """A judge answered after the end what it was asked before."""
+
+    async def ended(self) -> bool:
+        """The pool is closed: work the figures of its runs out.  Whether there are any.  Never raises."""
+        if not self.lives:
+            return False
+        try:
+            self.end_lives()
+            self.ended_at = time.time()
+            await self._sweep.flush(time.monotonic())
+            return await self._sweep.work_out(self._runs)
+        except Exception as error:  # noqa: BLE001 -- the runs have their results without it
+            self._sweep.trouble(error)
+            return False
+
+    async def ended_for_all(self) -> bool:
+        """The sweep is over: once more, where a device was shared with somebody who was asked after the end.
+
+        What was still in flight there then was not known.  Whether anything has changed.  Never raises.
+        """
+        later = [
+            life for watch in self._sweep.watches if watch.ended_at > self.ended_at for life in watch.lives
+        ]
+        shared = any(life.shares_device(own) for own in self.lives for life in later)
+        if not self.lives or not (self.stale or shared):
+            return False
+        try:
+            return await self._sweep.work_out(self._runs)
+        except Exception as error:  # noqa: BLE001 -- the runs have their results without it
+            self._sweep.trouble(error)
+            return False
+
+
+class JudgeWatch(PoolWatch):
+    """The replicas of a judge that computes on the cluster: its requests take part in the attribution."""
+
+    def __init__(self, sweep: SweepTelemetry, deployment: Deployment) -> None:
+        super().__init__(sweep, deployment, ())
+
+    async def answered(self, generations: Sequence[Generation]) -> None:
+        """Keep who was asked when, and for how many tokens.  Never raises."""
+        sent = [at for each in generations if (at := each.timeline.sent_at) is not None]
+        for watch in self._sweep.watches:
+            watch.stale = watch.stale or min(sent, default=math.inf) < watch.ended_at < math.inf
+        try:
+            await asyncio.to_thread(self._sweep.recorder.judged, generations)
+        except Exception as error:  # noqa: BLE001 -- a verdict does not depend on it
+            self._sweep.trouble(error)
+
+    async def closed(self) -> None:
+        """One life of the judge is over.  Never raises."""
+        try:
+            await asyncio.to_thread(self.end_lives)
+        except Exception as error:  # noqa: BLE001 -- verdicts do not depend on it
+            self._sweep.trouble(error)
+
+
+def _is_measured(deployment: Deployment) -> bool:
+    return deployment.computes_here and any(run.config.telemetry for run in deployment.runs)
+
+
+def _figures_given(deployment: Deployment) -> dict[str, Any]:
+    """The model's hardware figures from the suite."""
+    return deployment.runs[0].config.metadata if deployment.runs else {}
 
 
 def _own_devices(
@@ -222,7 +310,7 @@ def _own_devices(
 
 
 def _shape_of(deployment: Deployment) -> ShapeResult:
-    config, figures = deployment.engine_config, deployment.runs[0].config.metadata
+    config, figures = deployment.engine_config, _figures_given(deployment)
     return model_shape(
         _model_files(config.path, config.model),
         param_count_b=figures.get("param_count_b"),
@@ -248,13 +336,15 @@ def _model_files(path: str | None, model: str) -> Path | None:
 
 
 def _peak_of(deployment: Deployment, own: Sequence[DeviceInfo], dtype: str) -> Peak:
-    figures = deployment.runs[0].config.metadata
+    figures = _figures_given(deployment)
     gpus = [device for device in own if device.kind is DeviceKind.GPU]
     match = match_of_all(gpus) if gpus else None
     probe = None
     with contextlib.suppress(Exception):
         probe = (
-            load_probe(f"cuda:{gpus[0].index}" if gpus else "cpu") if gpus or deployment.exclusive else None
+            load_probe(f"cuda:{gpus[0].index}" if gpus else "cpu")
+            if gpus or not deployment.gpus_per_replica
+            else None
         )
     return resolve_peak(
         dtype,

@@ -4,6 +4,7 @@ from evalray.store.failures import why_failed
 from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
 from evalray.store.jsonlines import is_disk_full
+from evalray.store.layout import RunFiles
 from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
@@ -11,6 +12,7 @@ from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_
 
 __all__ = [
     "RunEntry",
+    "RunFiles",
     "RunStore",
     "StoredRun",
     "SweepStore",

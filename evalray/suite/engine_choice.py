@@ -160,9 +160,11 @@ def gpus_per_replica(
     tensor_parallel_size: int,
     *,
     engine_args: Mapping[str, Any] | None = None,
-    num_gpus: int | None = None,
-) -> int:
+    num_gpus: float | None = None,
+) -> float:
     """GPUs one replica books: none over the network, and none for llama.cpp's CPU build.
+
+    A part of one where ``num_gpus`` is a fraction: replicas then share it.
 
     A server that the engine starts itself (``launch = true``) computes here: it books the
     ``num_gpus`` its model gives, and none where it gives none.
@@ -174,10 +176,12 @@ def gpus_per_replica(
     if name in NETWORK_ENGINES or computes_on_cpu(name, engine_args or {}, num_gpus):
         return 0
     stages = (engine_args or {}).get("pipeline_parallel_size", 1) if name == VLLM else 1
+    if num_gpus is not None and 0 < num_gpus < 1:
+        return num_gpus
     return tensor_parallel_size * (stages if isinstance(stages, int) else 1)
 
 
-def computes_on_cpu(name: str, engine_args: Mapping[str, Any], num_gpus: int | None = None) -> bool:
+def computes_on_cpu(name: str, engine_args: Mapping[str, Any], num_gpus: float | None = None) -> bool:
     """Whether a replica computes on its node's cores: llama.cpp's CPU build does, a server that is launched
     without GPUs, and vLLM where the model says so (``engine_args.device = "cpu"``, or ``num_gpus = 0``)."""
     if is_launched(name, engine_args):

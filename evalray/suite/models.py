@@ -4,9 +4,10 @@ looked up in :mod:`evalray.suite.checks`, layers are merged in :mod:`evalray.sui
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
 
 from evalray.settings import (
     STRICT,
@@ -14,6 +15,7 @@ from evalray.settings import (
     Count,
     EnvironmentName,
     Few,
+    Gpus,
     Host,
     HttpAddress,
     Name,
@@ -53,7 +55,19 @@ class EngineSettings(BaseModel):
     start_timeout_seconds: Seconds = 600.0
     max_retries: Annotated[int, Field(ge=0, le=10_000)] = 5
     stream: bool | None = None
-    num_gpus: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    num_gpus: Gpus | None = None
+
+    @model_validator(mode="after")
+    def _parts_are_of_one_gpu(self) -> Self:
+        stages = self.engine_args.get("pipeline_parallel_size", 1)
+        several = max(self.tensor_parallel_size or 1, stages if isinstance(stages, int) else 1)
+        if self.num_gpus is not None and 0 < self.num_gpus < 1 and several > 1:
+            raise PydanticCustomError(
+                "gpus",
+                "num_gpus = {gpus} is a part of one GPU, and the model is spread over {several}: give whole GPUs",
+                {"gpus": self.num_gpus, "several": several},
+            )
+        return self
 
 
 class Judge(EngineSettings):

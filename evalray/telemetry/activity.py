@@ -79,7 +79,7 @@ def engine_activity(requests: RequestColumns, index: int, engine: EngineUse) -> 
     members = np.flatnonzero(requests.engine == index)
     if engine.shape is None or not len(members):
         return None
-    work = stretches(requests, members, TokenCost.of(engine.shape))
+    work = stretches(requests, members, TokenCost.of(engine.shape, engine.tensor_parallel))
     if not len(work.start):
         return None
     work = work.take(np.argsort(work.start, kind="stable"))
@@ -99,7 +99,9 @@ def engine_activity(requests: RequestColumns, index: int, engine: EngineUse) -> 
         begin,
         finish,
         Integral.of(starts, ends, flops),
-        Integral.of(starts, ends, kv + _weight_traffic(engine.shape, steps, computed, engine.devices)),
+        Integral.of(
+            starts, ends, kv + _weight_traffic(engine.shape, steps, computed, engine.tensor_parallel)
+        ),
         Integral.of(starts, ends, tokens),
         Integral.of(starts, ends, running),
         float(bins_span[0]),

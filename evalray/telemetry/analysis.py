@@ -34,8 +34,8 @@ class RunFigures:
     mfu_pct: float | None
     mbu_pct: float | None
     seconds: float
-    invalid_seconds: float
-    """Of that time, device seconds without a valid window."""
+    invalid_seconds: float | None
+    """Of that time, device seconds without a valid window; ``None`` without a device."""
     steady: SteadyState
     warnings: tuple[str, ...]
 
@@ -74,7 +74,7 @@ class NodeAnalysis:
             mfu_pct=mfu,
             mbu_pct=mbu,
             seconds=end - start,
-            invalid_seconds=max(0.0, (end - start) * len(curves) - covered),
+            invalid_seconds=max(0.0, (end - start) * len(curves) - covered) if curves else None,
             steady=steady_state(self.requests, members, curves if metered else [], concurrency),
             warnings=tuple(warnings),
         )

@@ -48,6 +48,8 @@ class DeviceLedger:
     """Median length of a valid window."""
     idle: Integral
     """Idle joules over time, to give a stretch of the run its own."""
+    engine_joules: dict[int, float]
+    """The attributed joules by index of the engine."""
 
     @property
     def idle_watts(self) -> float | None:
@@ -96,7 +98,11 @@ def attribute(
     members = [np.flatnonzero(requests.engine == index) for index in range(len(engines))]
     ledgers = []
     for device_id, windows in devices.items():
-        users = [index for index, engine in enumerate(engines) if device_id in engine.device_ids]
+        users = [
+            index
+            for index, engine in enumerate(engines)
+            if device_id in engine.device_ids and len(members[index])
+        ]
         by_flops = all(engines[index].shape is not None for index in users)
         parts = []
         for index in users:
@@ -108,7 +114,8 @@ def attribute(
             part.flops_slope /= max(1, alike)
             parts.append(part)
         work = join(parts) if parts else stretches(requests, np.zeros(0, np.intp), TokenCost.of(None))
-        ledgers.append(_settle(windows, work, shares, "flops" if by_flops else "tokens"))
+        weight = "flops" if by_flops else "tokens"
+        ledgers.append(_settle(windows, work, shares, weight, requests.engine))
     return Attribution(shares, ledgers)
 
 
@@ -117,7 +124,9 @@ def _kind(devices: Mapping[str, DeviceWindows], device_id: str) -> DeviceKind | 
     return None if windows is None else windows.info.kind
 
 
-def _settle(windows: DeviceWindows, work: Stretches, shares: Shares, weight: str) -> DeviceLedger:
+def _settle(
+    windows: DeviceWindows, work: Stretches, shares: Shares, weight: str, engine: NDArray[np.int32]
+) -> DeviceLedger:
     """Share one device's windows and add each request's part to ``shares``."""
     work = work.take(np.argsort(work.start, kind="stable"))
     starts, ends, valid = windows.start, windows.end, windows.valid
@@ -148,6 +157,7 @@ def _settle(windows: DeviceWindows, work: Stretches, shares: Shares, weight: str
     idle_joules[unused], idle_span[unused] = windows.joules[unused], span[unused]
     _hand_out(work, joules, seconds, windows.info.kind, shares)
     has_energy = bool(valid.any())
+    of_engines = np.bincount(engine[work.request], joules) if len(joules) else np.zeros(0)
     return DeviceLedger(
         info=windows.info,
         weight=weight,
@@ -160,6 +170,7 @@ def _settle(windows: DeviceWindows, work: Stretches, shares: Shares, weight: str
         windows=len(starts),
         resolution_seconds=float(np.median(span[valid])) if has_energy else None,
         idle=Integral.of(starts, ends, idle_joules),
+        engine_joules={int(index): float(of_engines[index]) for index in np.unique(engine[work.request])},
     )
 
 

@@ -41,6 +41,8 @@ class EngineUse:
     """Prompt tokens per step (chunked prefill); ``None``: a prompt is one step."""
     energy_reason: str = ""
     """Why it has no ``device_ids``, where that is known."""
+    tensor_parallel: int = 1
+    """Ranks that split each layer and keep copies of what cannot be split; pipeline stages are not among them."""
 
 
 class ClockMap:
@@ -80,6 +82,9 @@ class RequestColumns:
 
     def __len__(self) -> int:
         return len(self.engine)
+
+    def take(self, index: NDArray[np.intp]) -> RequestColumns:
+        return RequestColumns(*(getattr(self, name)[index] for name in self.__slots__))
 
 
 class RequestLog:

@@ -67,15 +67,19 @@ class TokenCost:
     """Of one cache entry in all layers of a window."""
 
     @classmethod
-    def of(cls, shape: ModelShape | None) -> TokenCost:
-        """``None``: every token, of prompt or output, counts one."""
+    def of(cls, shape: ModelShape | None, tensor_parallel: int = 1) -> TokenCost:
+        """``None``: every token, of prompt or output, counts one.
+
+        KV heads that are fewer than the ``tensor_parallel`` ranks are kept and read by several of them.
+        """
         if shape is None:
             return cls(1.0, 1.0, 0.0, (), (), ())
         grouped: dict[float, tuple[float, float]] = {}
         for kind in shape.attention:
             window = float("inf") if kind.window is None else float(kind.window)
             flops, kv = grouped.get(window, (0.0, 0.0))
-            entry = kind.layers * kind.cached_values * (shape.kv_bytes_per_value or 0.0)
+            copies = max(1.0, tensor_parallel / max(1, kind.kv_heads))
+            entry = kind.layers * kind.cached_values * (shape.kv_bytes_per_value or 0.0) * copies
             grouped[window] = (flops + kind.flops_per_key, kv + entry)
         ascending = sorted(grouped)
         return cls(

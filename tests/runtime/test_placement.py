@@ -48,6 +48,8 @@ def test_what_is_only_taken_is_told_by_what_is_free() -> None:
         (Need(1, 2), [node(8, 4), node(8, 3)], 3),
         (Need(1, 2), [node(8, 1), node(8, 1)], 0),
         (Need(0.25), [node(2)], 8),
+        (Need(0.1, 0.4), [node(8, 2)], 4),
+        (Need(0.1, 0.5), [node(8, 1), node(8)], 2),
         (Need(0.1), [node(2)], 20),
         (Need(1), [node(2), node(9, alive=False)], 2),
     ],

@@ -110,3 +110,20 @@ def test_more_than_the_peak_is_told_and_not_clamped(shape_named: Named) -> None:
     assert reached.mfu_pct is not None
     assert reached.mfu_pct > 100
     assert reached.warnings
+
+
+@pytest.mark.parametrize(("tensor_parallel", "stages"), [(1, 4), (2, 2), (4, 1)])
+def test_what_every_rank_keeps_is_read_by_the_ranks_of_a_stage_and_not_by_all_stages(
+    shape_named: Named, h100: Peak, tensor_parallel: int, stages: int
+) -> None:
+    """Tensor-parallel ranks have copies of the norms, and of KV heads that are fewer than they are."""
+    shape = shape_named("DeepSeek-V2-Lite")
+    engine = EngineUse(
+        "e", (), shape, h100, devices=tensor_parallel * stages, tensor_parallel=tensor_parallel
+    )
+    activity = engine_activity(_log(1).columns(), 0, engine)
+    assert activity is not None
+    moved = float(activity.bytes_moved.between(2.0, 10.0))
+    expected = 80 * weight_bytes(shape, 1, tensor_parallel=tensor_parallel)
+    expected += 0.8 * decode_kv_bytes(shape, 65, 100, tensor_parallel=tensor_parallel)
+    assert moved == pytest.approx(expected, rel=0.005)

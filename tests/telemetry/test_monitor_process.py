@@ -60,15 +60,32 @@ def test_a_sampler_measures_in_real_time_and_loads_nothing_heavy(tmp_path: Path)
 
 
 @pytest.mark.gpu
-def test_a_real_gpu_is_measured() -> None:
+def test_a_real_gpus_counter_rises_and_its_joules_add_up() -> None:
+    from evalray.telemetry import EnergyMethod, EngineUse, RequestLog, analyse, node_series
     from evalray.telemetry.meters import nvidia_meters, why_no_driver
     from evalray.telemetry.sampler import NodeSampler
+    from evalray.telemetry.series import columns
 
     if why_no_driver() is not None:
         pytest.skip(f"no NVIDIA driver: {why_no_driver()}")
     sampler = NodeSampler(nvidia_meters(), node_id="n")
     sampler.start()
-    time.sleep(3.0)
+    began = time.monotonic()
+    time.sleep(6.0)
     sampler.stop()
     assert all(reading is not None and reading.error is None for reading in sampler.latest())
-    assert len(sampler.drain().ticks) >= 20 * len(sampler.node.devices)
+    series = node_series(sampler.node, columns(sampler.drain().ticks))
+    log = RequestLog()
+    for start, end in ((1.0, 3.0), (2.0, 4.5)):
+        log.add(0, sent=began + start, end=began + end, prompt_tokens=10, output_tokens=20)
+    metered = {device_id: one for device_id, one in series.items() if one.info.has_energy}
+    done = analyse(metered, log.columns(), [EngineUse("e", tuple(metered))])
+    for device_id, ledger in zip(metered, done.ledgers, strict=True):
+        read = metered[device_id].energy_joules
+        if ledger.info.energy_method is EnergyMethod.HW_COUNTER:
+            assert read[-1] > read[0]
+        assert ledger.measured_joules is not None
+        assert ledger.measured_joules > 0
+        parts = (ledger.attributed_joules or 0.0) + (ledger.idle_joules or 0.0)
+        assert parts == pytest.approx(ledger.measured_joules, rel=1e-9)
+    assert (done.figures.energy_joules > 0).all() or not metered

@@ -11,6 +11,10 @@
  *   reset_at              the counter begins at 0 again (driver reload)
  *   jump_at, jump_mj      the counter leaps
  *   lost_at, back_at      every query answers GPU_IS_LOST in between
+ *   lost_file, freeze_file   the same two as long as the file is there
+ *   work                  path; what the files PATH-0, PATH-1, ... say is drawn besides `power` (see power_log.py):
+ *                         doubles, first how many entries, then each entry: CLOCK_MONOTONIC seconds, millijoules
+ *                         until then, watts from then on
  *   utilization           per cent
  *   mig                   1: MIG mode is on
  *   no_counter, no_instant, no_power, module_power   1: that quantity is not supported / answers for the module only
@@ -30,14 +34,16 @@
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, LOST = 15 };
-enum { MAX_DEVICES = 16, MAX_STEPS = 20000, MAX_ERRORS = 16 };
+enum { MAX_DEVICES = 16, MAX_STEPS = 20000, MAX_ERRORS = 16, MAX_WORK = 8, WORK_BYTES = 8 + 24 * 65536 };
 
 typedef struct {
-    char uuid[96], name[96];
+    char uuid[96], name[96], lost_file[512], freeze_file[512], work[512];
     double memory_mib, limit, base_mj, period, freeze_at, freeze_until, reset_at, jump_at, jump_mj, lost_at, back_at;
     int utilization, mig, no_counter, no_instant, no_power, module_power, arch;
     int steps;
     double *at, *watts;
+    uint64_t last; /* of the counter */
+    const volatile double *log[MAX_WORK];
     int errors;
     char error_function[MAX_ERRORS][64];
     int error_code[MAX_ERRORS];
@@ -87,6 +93,9 @@ static void set(Device *d, const char *key, char *value) {
     if (!strcmp(key, "uuid")) snprintf(d->uuid, sizeof d->uuid, "%s", value);
     else if (!strcmp(key, "name")) snprintf(d->name, sizeof d->name, "%s", value);
     else if (!strcmp(key, "power")) set_power(d, value);
+    else if (!strcmp(key, "lost_file")) snprintf(d->lost_file, sizeof d->lost_file, "%s", value);
+    else if (!strcmp(key, "freeze_file")) snprintf(d->freeze_file, sizeof d->freeze_file, "%s", value);
+    else if (!strcmp(key, "work")) snprintf(d->work, sizeof d->work, "%s", value);
     else if (!strncmp(key, "error_", 6) && d->errors < MAX_ERRORS) {
         snprintf(d->error_function[d->errors], 64, "%s", key + 6);
         d->error_code[d->errors++] = (int)number;
@@ -142,9 +151,36 @@ static int load(void) {
     return OK;
 }
 
+static int there(const char *path) { return *path && access(path, F_OK) == 0; }
+
+/* The entry of a log that holds at t, or NULL. */
+static const volatile double *entry(const volatile double *log, double t) {
+    for (int i = (int)log[0] - 1; i >= 0; i--)
+        if (log[1 + 3 * i] <= t + start) return log + 1 + 3 * i;
+    return NULL;
+}
+
+static void find_work(Device *d) {
+    for (int i = 0; *d->work && i < MAX_WORK; i++) {
+        char path[544];
+        if (d->log[i]) continue;
+        snprintf(path, sizeof path, "%s-%d", d->work, i);
+        int fd = open(path, O_RDONLY);
+        if (fd < 0) return;
+        void *page = mmap(NULL, WORK_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+        close(fd);
+        if (page == MAP_FAILED) return;
+        d->log[i] = page;
+    }
+}
+
 /* Millijoules from 0 to t. */
 static double drawn(const Device *d, double t) {
     double total = 0;
+    for (int i = 0; i < MAX_WORK && d->log[i]; i++) {
+        const volatile double *e = entry(d->log[i], t);
+        if (e) total += e[1] + e[2] * (t + start - e[0]) * 1000;
+    }
     for (int i = 0; i < d->steps && d->at[i] < t; i++) {
         double end = i + 1 < d->steps && d->at[i + 1] < t ? d->at[i + 1] : t;
         double begin = d->at[i] < 0 ? 0 : d->at[i];
@@ -155,11 +191,16 @@ static double drawn(const Device *d, double t) {
 
 static double power_now(const Device *d) {
     double t = now(), watts = 0;
+    for (int i = 0; i < MAX_WORK && d->log[i]; i++) {
+        const volatile double *e = entry(d->log[i], t);
+        if (e) watts += e[2];
+    }
     for (int i = 0; i < d->steps && d->at[i] <= t; i++) watts = d->watts[i];
     return watts;
 }
 
-static uint64_t counter(const Device *d) {
+static uint64_t counter(Device *d) {
+    if (d->last && there(d->freeze_file)) return d->last;
     double t = now();
     if (t < 0) t = 0;
     if (d->period > 0) t = floor(t / d->period + 1e-9) * d->period;
@@ -170,14 +211,15 @@ static uint64_t counter(const Device *d) {
     }
     if (t >= d->jump_at) value += d->jump_mj;
     if (t >= d->reset_at) value -= d->base_mj + drawn(d, d->reset_at);
-    return (uint64_t)value;
+    return d->last = (uint64_t)value;
 }
 
 static int check(Device *d, const char *function) {
     if (!ready) return UNINITIALIZED;
     if (d < devices || d >= devices + count) return INVALID_ARGUMENT;
     double t = now();
-    if (t >= d->lost_at && t < d->back_at) return LOST;
+    if ((t >= d->lost_at && t < d->back_at) || there(d->lost_file)) return LOST;
+    find_work(d);
     for (int i = 0; i < d->errors; i++)
         if (!strcmp(function, d->error_function[i])) return d->error_code[i];
     return OK;

@@ -1,0 +1,210 @@
+"""Figures from what a sweep recorded, without the sweep: who is charged for what, over stretches and beside others."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalray.runtime.recording import EngineLife, Recorder
+from evalray.runtime.telemetry_figures import figures_of_runs, is_overdue
+from evalray.store import SweepStore
+from evalray.telemetry import (
+    Batch,
+    ClockPair,
+    DeviceInfo,
+    DeviceKind,
+    EnergyMethod,
+    EnergyScope,
+    ModelShape,
+    NodeInfo,
+    Tick,
+    model_shape,
+)
+from evalray.types import EvalRecord, Generation, RunConfig, Timeline
+
+_GPU = DeviceInfo(
+    "GPU-a", DeviceKind.GPU, "stub", 0, EnergyMethod.HW_COUNTER, EnergyScope.GPU, power_limit_watts=700.0
+)
+#: The node's monotonic clock begins here, in Unix seconds.
+_WALL = 1e9
+_WATTS = 100.0
+
+
+def _shape() -> ModelShape:
+    found = model_shape(param_count_b=1.0).shape
+    assert found is not None
+    return found
+
+
+class Recorded:
+    """A sweep's directory, written as its driver would.  Times are monotonic seconds of the one node."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.stretch("s1")
+
+    def stretch(self, name: str) -> None:
+        """From now on another process of the sweep records."""
+        self.recorder = Recorder(self.directory)
+        self.recorder.stretch = name
+
+    def ticks(self, start: float, end: float, *, node: str = "node") -> None:
+        """A GPU that draws 100 W, read ten times a second."""
+        info = NodeInfo(node, (_GPU,), 0.1, ClockPair(start, _WALL + start))
+        seconds = [start + k / 10 for k in range(round((end - start) * 10) + 1)]
+        batch = [Tick(0, at, at * _WATTS, _WATTS, *[None] * 7) for at in seconds]
+        self.recorder.keep(0, info, Batch(batch, ClockPair(end, _WALL + end)))
+        self.recorder.flush()
+
+    def life(
+        self, engine: str, runs: tuple[str, ...], ready: float, end: float = math.inf, **more: Any
+    ) -> None:
+        values = {"shape": _shape(), "judge": not runs, "stretch": self.recorder.stretch, **more}
+        life = EngineLife(engine, "node", engine, _WALL + ready, (_GPU.device_id,), 1, runs, **values)
+        self.recorder.engine(life)
+        if math.isfinite(end):
+            self.recorder.ended(life, _WALL + end)
+
+    def run(self, model: str, engine: str, spans: list[tuple[float, float]], *, first: int = 0) -> None:
+        """A run's answers, each between two instants."""
+        with SweepStore.open(self.directory) as sweep:
+            run = sweep.open_run(
+                RunConfig("b", "jarvis-direct", model),
+                fingerprint="f" * 32,
+                scorer_fingerprint="s",
+                num_records=9,
+                info={},
+            )
+            for position, (start, end) in enumerate(spans, first):
+                answer = generation(engine, start, end)
+                run.append_generation(position, 0, 1, EvalRecord(f"r{position}", "Q?", "a", "c"), answer)
+
+    def figures(self, run: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.directory / run / "telemetry" / "run.json").read_text())
+        return value
+
+
+def generation(engine: str, start: float, end: float) -> Generation:
+    line = Timeline(sent_at=_WALL + start, latency_seconds=end - start)
+    return Generation(
+        model_answer="a",
+        prompt_tokens=1,
+        completion_tokens=101,
+        timeline=line,
+        engine_id=engine,
+        node_id="node",
+    )
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path / "sweep")
+
+
+def _conserved(ledger: dict[str, Any]) -> None:
+    parts = ledger["attributed_joules"], ledger["judge_joules"], ledger["idle_joules"]
+    assert math.fsum(parts) == pytest.approx(ledger["measured_joules"], rel=1e-9)
+    assert math.fsum(ledger["engine_joules"].values()) == pytest.approx(math.fsum(parts[:2]), rel=1e-9)
+
+
+def test_two_stretches_on_one_node_are_taken_for_themselves(recorded: Recorded) -> None:
+    recorded.ticks(0, 20)
+    recorded.life("m/0", ("b_m",), 0)  # killed: nobody wrote its end
+    recorded.run("m", "m/0", [(5, 8), (8, 11)])
+    recorded.stretch("s2")
+    recorded.ticks(5000, 5020)
+    recorded.life("m/0", ("b_m",), 5000, 5020)
+    recorded.run("m", "m/0", [(5005, 5009)], first=2)
+    assert figures_of_runs(recorded.directory, ["b_m"]) == ["b_m"]
+    figures = recorded.figures("b_m")
+    assert figures["seconds"] == pytest.approx(6 + 4)
+    assert figures["energy_joules"] == pytest.approx(1000, rel=0.01)
+    assert figures["avg_power_watts"] == pytest.approx(_WATTS)
+    assert len(figures["devices"]) == 2
+    for ledger in figures["devices"]:
+        _conserved(ledger)
+        assert ledger["measured_joules"] < 20 * _WATTS
+    assert figures["steady"] is None
+
+
+def test_engines_beside_are_charged_within_the_time_of_the_run_alone(recorded: Recorded) -> None:
+    recorded.ticks(0, 200)
+    recorded.life("m/0", ("b_m",), 0, 100)
+    recorded.life("x/0", ("b_x",), 0, 200)
+    recorded.run("m", "m/0", [(50, 60)])
+    recorded.run("x", "x/0", [(1, 4), (50, 60), (150, 190)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    [ledger] = recorded.figures("b_m")["devices"]
+    _conserved(ledger)
+    assert ledger["engine_joules"] == {key: pytest.approx(500, rel=0.03) for key in ("m/0", "x/0")}
+    assert recorded.figures("b_m")["energy_joules"] == pytest.approx(500, rel=0.03)
+    assert not (recorded.directory / "b_x" / "telemetry").exists()
+
+
+def test_a_judge_on_the_device_has_a_part_of_its_own(recorded: Recorded) -> None:
+    recorded.ticks(0, 30)
+    recorded.life("m/0", ("b_m",), 0, 30)
+    recorded.life("judge:j/0", (), 0)
+    recorded.run("m", "m/0", [(5, 15)])
+    recorded.recorder.judged([generation("judge:j/0", 5, 15), generation("judge:j/0", 15, 20)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    [ledger] = recorded.figures("b_m")["devices"]
+    _conserved(ledger)
+    assert ledger["attributed_joules"] == pytest.approx(500, rel=0.03)
+    assert ledger["judge_joules"] == ledger["engine_joules"]["judge:j/0"] == pytest.approx(500 + 90, rel=0.03)
+
+
+def test_a_judge_that_was_asked_nothing_meanwhile_changes_nothing(recorded: Recorded) -> None:
+    recorded.ticks(0, 30)
+    recorded.life("m/0", ("b_m",), 0, 30)
+    recorded.run("m", "m/0", [(5, 15)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    alone = recorded.figures("b_m")["devices"][0]
+    recorded.life("judge:j/0", (), 0, shape=None)
+    figures_of_runs(recorded.directory, ["b_m"])
+    [ledger] = recorded.figures("b_m")["devices"]
+    assert (ledger["weight"], ledger["judge_joules"]) == ("flops", 0.0)
+    assert ledger["attributed_joules"] == alone["attributed_joules"]
+
+
+def test_an_answer_is_of_the_engine_that_worked_for_its_run(recorded: Recorded) -> None:
+    """Two deployments of one model may have replicas of the same name."""
+    recorded.ticks(0, 30)
+    recorded.life("m/0", ("b_m",), 0, 30, devices=2)
+    recorded.life("m/0", ("b_n",), 1, 30, devices=3)
+    recorded.run("m", "m/0", [(5, 15)])
+    recorded.run("n", "m/0", [(5, 15)])
+    figures_of_runs(recorded.directory, ["b_m", "b_n"])
+    for run in ("b_m", "b_n"):
+        assert recorded.figures(run)["energy_joules"] == pytest.approx(500, rel=0.03)
+
+
+@pytest.mark.parametrize("with_ticks", [True, False])
+def test_figures_are_overdue_until_they_are_worked_out_of_all_that_is_journaled(
+    recorded: Recorded, with_ticks: bool
+) -> None:
+    recorded.run("m", "m/0", [(5, 8)])
+    assert not is_overdue(recorded.directory, "b_m"), "no engine of record worked for it"
+    if with_ticks:
+        recorded.ticks(0, 20)
+    recorded.life("m/0", ("b_m",), 0)
+    assert is_overdue(recorded.directory, "b_m")
+    assert figures_of_runs(recorded.directory, ["b_m"]) == (["b_m"] if with_ticks else [])
+    assert is_overdue(recorded.directory, "b_m") is not with_ticks
+    if with_ticks:
+        recorded.run("m", "m/0", [(9, 11)], first=1)
+        assert is_overdue(recorded.directory, "b_m")
+
+
+def test_figures_worked_out_again_are_the_same(recorded: Recorded) -> None:
+    recorded.ticks(0, 20)
+    recorded.life("m/0", ("b_m",), 0, 20)
+    recorded.run("m", "m/0", [(5, 8), (7, 12)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    before = recorded.figures("b_m")
+    figures_of_runs(recorded.directory, ["b_m"])
+    assert recorded.figures("b_m") == before
