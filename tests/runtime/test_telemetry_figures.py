@@ -34,8 +34,8 @@ _WALL = 1e9
 _WATTS = 100.0
 
 
-def _shape() -> ModelShape:
-    found = model_shape(param_count_b=1.0).shape
+def _shape(param_count_b: float = 1.0) -> ModelShape:
+    found = model_shape(param_count_b=param_count_b).shape
     assert found is not None
     return found
 
@@ -174,13 +174,13 @@ def test_a_judge_that_was_asked_nothing_meanwhile_changes_nothing(recorded: Reco
 def test_an_answer_is_of_the_engine_that_worked_for_its_run(recorded: Recorded) -> None:
     """Two deployments of one model may have replicas of the same name."""
     recorded.ticks(0, 30)
-    recorded.life("m/0", ("b_m",), 0, 30, devices=2)
-    recorded.life("m/0", ("b_n",), 1, 30, devices=3)
+    recorded.life("m/0", ("b_m",), 0, 30)
+    recorded.life("m/0", ("b_n",), 1, 30, shape=_shape(3.0))
     recorded.run("m", "m/0", [(5, 15)])
     recorded.run("n", "m/0", [(5, 15)])
     figures_of_runs(recorded.directory, ["b_m", "b_n"])
-    for run in ("b_m", "b_n"):
-        assert recorded.figures(run)["energy_joules"] == pytest.approx(500, rel=0.03)
+    joules = [recorded.figures(run)["energy_joules"] for run in ("b_m", "b_n")]
+    assert joules == pytest.approx([250, 750], rel=0.03)
 
 
 @pytest.mark.parametrize("with_ticks", [True, False])
