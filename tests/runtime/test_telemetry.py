@@ -183,7 +183,7 @@ def test_joules_of_the_rows_and_idle_are_what_the_gpus_used(
     assert (summary.energy_method, summary.energy_scope) == ("hw_counter", "gpu")
     # Which GPU a single replica gets is Ray's choice.
     watts = {1: (100.0, 200.0), 2: (300.0,)}[replicas]
-    assert any(summary.avg_power_watts == pytest.approx(each, rel=0.1) for each in watts)
+    assert any(summary.avg_power_watts == pytest.approx(each, rel=0.25) for each in watts)
     assert summary.total_energy_joules is not None
     assert summary.mfu_pct is not None
     rows = sweeps.rows()
@@ -192,14 +192,14 @@ def test_joules_of_the_rows_and_idle_are_what_the_gpus_used(
     assert summary.tokens_per_joule == pytest.approx(2 * len(measured) / summary.total_energy_joules)
     assert summary.joules_per_correct == pytest.approx(summary.total_energy_joules / len(measured))
     assert all(row.mfu_pct is not None and row.mbu_request_pct is not None for row in rows)
-    assert max(row.energy_coverage or 0.0 for row in rows) == pytest.approx(1.0)
+    assert max(row.energy_coverage or 0.0 for row in rows) > 0.8
 
 
 def test_the_joules_of_a_processor_add_up(plans: Any, sweeps: Sweeps, package: None) -> None:
     summary = sweeps.run(_plan(plans, _WORDS, gpus=0))
     sweeps.check_conserved()
     assert (summary.energy_method, summary.energy_scope) == ("rapl", "package")
-    assert summary.avg_power_watts == pytest.approx(50.0, rel=0.15)
+    assert summary.avg_power_watts == pytest.approx(50.0, rel=0.25)
 
 
 def test_without_a_meter_joules_are_null_with_the_reason_and_utilisation_is_there(
