@@ -33,6 +33,7 @@ TIMING = {
     "started_at",
     "ended_at",
     "wall_seconds",
+    "generation_seconds",
     "samples_per_second",
     "output_tokens_per_second",
     "mean_latency_seconds",

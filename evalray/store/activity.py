@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evalray.store.journal import VERSION, Journal, parse, read_lines, seal
 
 
@@ -107,6 +109,24 @@ class Activity:
     def is_shared(self) -> bool:
         """Whether samples of the plan were worked on together with others, so that their time is not known."""
         return any(s.planned and s.others for s in self._stretches)
+
+    def generation_seconds(self, sent: np.ndarray, completed: np.ndarray) -> float | None:
+        """Sum over the stretches of the time from the first request sent to the last reply, in seconds.
+
+        ``sent`` and ``completed`` are Unix seconds by request, NaN where not known.  What a judge or scorer
+        took afterwards is not in it, nor a stretch that ended before its first reply.  ``None`` as
+        :attr:`seconds`, or where no request has its times.
+        """
+        known = np.isfinite(sent) & np.isfinite(completed)
+        if self.seconds is None or not known.any():
+            return None
+        sent, completed = sent[known], completed[known]
+        stretch = np.searchsorted(np.asarray(self._starts), sent, side="right")
+        spans = [
+            float(completed[stretch == number].max() - sent[stretch == number].min())
+            for number in np.unique(stretch)
+        ]
+        return max(0.0, sum(spans))
 
     @property
     def seconds(self) -> float | None:

@@ -189,6 +189,8 @@ class RunSummary:
     queue_stats: MetricStats | None = None
     wall_seconds: float | None = None
     """Sum of the run's active stretches: time between an interruption and its resume is not in it."""
+    generation_seconds: float | None = None
+    """From the first request to the last reply, summed over the stretches: what rates are over.  Judging is not in it."""
     samples_per_second: float | None = None
     output_tokens_per_second: float | None = None
     engine: str = ""

@@ -19,6 +19,7 @@ TIMING_FIELDS = {
     "started_at",
     "ended_at",
     "wall_seconds",
+    "generation_seconds",
     "samples_per_second",
     "output_tokens_per_second",
 }
