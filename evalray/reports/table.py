@@ -200,7 +200,8 @@ def warnings(report: SweepReport) -> list[str]:
         s = run.summary
         of_run = run_warnings(s)
         if s.status in ("partial", "failed"):
-            of_run.append(f"{s.status}; {scored_text(s)} samples scored")
+            why = f": {s.reason}" if s.reason else ""
+            of_run.append(f"{s.status}; {scored_text(s)} samples scored{why}")
         for text in dict.fromkeys(of_run):
             whose.setdefault(text, []).append(f"{run.label} on {s.benchmark}")
     for text, names in whose.items():

@@ -24,7 +24,7 @@ from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
-from evalray.store import RunStore, SweepStore, finalize_run, why_failed
+from evalray.store import ENDED, RunStore, SweepStore, finalize_run, why_failed
 from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
@@ -290,20 +290,20 @@ class Cell:
 
     # -- after ------------------------------------------------------------------------------
 
-    def finalize(self, reason: str) -> RunSummary:
+    def finalize(self, status: RunStatus | None, reason: str) -> RunSummary:
         """Write skipped samples (with ``reason``), rows and summary.  Blocks; ends the cell's store."""
-        store, provider = self.store, self._provider
+        store, provider, manifest = self.store, self._provider, self.store.manifest
         if self.planned.stored is not None:
             self.planned.stored.close()
         if self._prefetched is not None:
             self._prefetched.close()
         store.end_stretch()
+        manifest.info[ENDED] = {"status": status, "reason": reason} if status == "failed" else None
         if provider is not None:
-            manifest = store.manifest
             manifest.num_records = provider.size()
             manifest.info |= data_info(provider)
-            manifest.write(store.files.manifest)
             store.write_skipped(self._skipped(reason))
+        manifest.write(store.files.manifest)
         summary = store.finalize()
         store.close()
         if summary.status == "failed":

@@ -341,7 +341,7 @@ class DeploymentRun:
             status, reason = "failed", cell.error
         if self._watch is None:
             await self._catch_up(cell)
-        summary = await asyncio.to_thread(cell.finalize, reason)
+        summary = await asyncio.to_thread(cell.finalize, status, reason)
         if status == "partial" and not summary.outcomes.get("skipped"):
             status, reason = None, ""  # it was complete when the stop came
         if cell.judging.stopped and status is None:

@@ -8,9 +8,11 @@ from evalray.store.layout import RunFiles
 from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
+from evalray.store.summary import ENDED
 from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs
 
 __all__ = [
+    "ENDED",
     "RunEntry",
     "RunFiles",
     "RunStore",

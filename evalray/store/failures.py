@@ -21,6 +21,8 @@ _MESSAGE_CHARACTERS = 300
 
 def why_failed(summary: RunSummary, max_error_rate: float, results: Path) -> str:
     """The reason of a run whose status is ``failed``; rows that cannot be read leave out the example."""
+    if summary.reason:
+        return summary.reason
     if not summary.planned_samples:
         return "there was nothing to do"
     if not summary.scored_samples:

@@ -6,7 +6,7 @@ Rows come one by one from disk, so that a run of any length takes the same memor
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
@@ -45,6 +45,7 @@ TELEMETRY = frozenset(
 )  # fmt: skip
 """Columns of device figures."""
 _values = attrgetter(*COLUMNS)
+_SHOWN_REPLY_CHARS = 80
 _LARGEST = 2**62
 
 
@@ -178,7 +179,20 @@ def _set_score(row: EvalResult, line: dict[str, Any]) -> None:
     row.score = line.get("score")
     row.scoring_metadata = metadata
     if not outcome.is_scored:
-        row.error = str(metadata.get("error") or outcome)
+        row.error = _why_unscored(metadata) or str(outcome)
+
+
+def _why_unscored(metadata: Mapping[str, Any]) -> str:
+    """Why a scorer or a judge came to no verdict, as far as the score says."""
+    reason, reply = metadata.get("reason"), metadata.get("raw_judge_output")
+    if metadata.get("error"):
+        return str(metadata["error"])
+    if reason == "no judge configured":
+        return "no judge was given: --judge-model, or [judge] model in the suite"
+    if isinstance(reply, str):
+        shown = reply if len(reply) <= _SHOWN_REPLY_CHARS else reply[: _SHOWN_REPLY_CHARS - 1] + "…"
+        return f"the judge's reply could not be read: {shown!r}"
+    return str(reason or "")
 
 
 def _drop_non_numbers(row: EvalResult) -> None:

@@ -49,6 +49,9 @@ _STATS = {
     "energy_per_output_token_stats": "energy_per_output_token_joules",
 }
 
+#: In a run's ``info``: how its last process ended it, where the journal does not tell.
+ENDED = "ended"
+
 
 class _Rows:
     """Columns of the exported rows, one at a time."""
@@ -160,6 +163,9 @@ def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings:
     summary.warnings = [*warnings, *_warnings(summary)]
     summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
     summary.status = _status(summary, config.max_error_rate)
+    ended = manifest.info.get(ENDED)
+    if summary.status == "partial" and isinstance(ended, dict) and ended.get("status") == "failed":
+        summary.status, summary.reason = "failed", str(ended.get("reason") or "")
     return summary
 
 

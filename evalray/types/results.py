@@ -197,6 +197,8 @@ class RunSummary:
     scorer: str = ""
     status: str = ""
     """``complete``, ``partial`` (resumable) or ``failed`` (over its error threshold, or nothing succeeded)."""
+    reason: str = ""
+    """Why it failed before its samples did, such as an engine that did not start."""
     energy_method: str | None = None
     """How the joules came about; ``none`` where nothing was measured, and ``energy_reason`` says why."""
     energy_scope: str | None = None

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from evalray.api import summarize_path
 from evalray.errors import ConfigError
 from evalray.runtime import RuntimePolicy, SweepProgress, SweepResult, run_sweep
 from evalray.store import SweepStore
@@ -134,6 +135,17 @@ def test_an_engine_that_does_not_start_fails_its_runs_and_the_others_go_on(plans
     assert "told not to start" in result.runs[0].reason
     assert outcomes(result) == {"skipped": 5}
     assert outcomes(result, 1) == {"correct": 5}
+
+
+def test_a_run_that_failed_at_its_start_says_so_when_it_is_summarized_again(plans: Any) -> None:
+    benchmark = plans.benchmark("b", numbers(5))
+    result = go(plans.plan(plans.deployment([plans.run(benchmark, "bad")], engine_args={"start": "fail"})))
+    again = summarize_path(result.directory)
+    assert [run.status for run in again.runs] == ["failed"]
+    assert again.runs[0].reason == result.runs[0].reason
+    report = (result.directory / "report.md").read_text()
+    assert "failed; 0/5 samples scored" in report
+    assert "told not to start" in report
 
 
 def test_missing_data_fails_its_cell_only(plans: Any) -> None:
