@@ -20,11 +20,11 @@ def summarize(
     """Recompute a run's or sweep's results from its journal, rewrite them, and show the table."""
     from evalray.api import summarize_path
     from evalray.cli.ending import report_fields
-    from evalray.cli.tables import reasons, results_lines
+    from evalray.cli.tables import rate_lines, reasons, results_lines
 
     report: Report = ctx.obj
     result = summarize_path(path)
     report.fields |= report_fields(result)
     report.errors += result.errors
-    report.show(*results_lines(result.runs, report.width), *reasons(result.runs))
+    report.show(*results_lines(result.runs, report.width), *rate_lines(result.runs), *reasons(result.runs))
     return result.exit_code

@@ -74,6 +74,18 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
     return lines
 
 
+def rate_lines(runs: Sequence[RunOutcome]) -> list[Text]:
+    """What a run's scorer says beside the accuracy, such as how often a judge's verdict hung on the order."""
+    lines: list[Text] = []
+    for run in runs:
+        rates = run.summary.scorer_rates.items() if run.summary is not None else ()
+        known = [f"{name.replace('_', ' ')} {rate:.1%}" for name, rate in rates if rate is not None]
+        if known:
+            name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+            lines.append(Text(f"  {name}: {safe_line(', '.join(known), 500)}"))
+    return lines
+
+
 def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
     """Energy and utilisation of each run where measured, and once why not where they are not."""
     lines: list[Text] = []
@@ -104,7 +116,9 @@ def _device_figures(summary: RunSummary) -> Iterable[str]:
             yield f"{each:.3g} J/sample"
         if summary.tokens_per_joule is not None:
             yield f"{summary.tokens_per_joule:.3g} tok/J"
-        yield f"{summary.total_energy_joules:.4g} J and {summary.idle_joules or 0.0:.4g} J idle"
+        yield f"{summary.total_energy_joules:.4g} J"
+        if summary.idle_joules is not None:
+            yield f"{summary.idle_joules:.4g} J idle"
     if summary.gco2e is not None:
         yield f"{summary.gco2e:.3g} gCO2e"
     if summary.mfu_pct is not None:

@@ -139,7 +139,7 @@ def _compare(
         _refuse(a, b, compatibility, allow_different)
     figures = compute(columns_a, columns_b, seed=seed)
     if figures.overlap.common == 0:
-        hint = "are these the same data, and are ids positions in one and names in the other?"
+        hint = "the ids of imported runs are positions: they compare with each other, not with runs made here"
         raise _unequal(
             a, b, f"no record id is in both ({columns_a.rows:,} and {columns_b.rows:,} rows)", hint
         )

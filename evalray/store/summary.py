@@ -49,6 +49,8 @@ _STATS = {
     "energy_per_output_token_stats": "energy_per_output_token_joules",
 }
 
+#: From here on a headline that takes the better of both orders says little.
+_WARN_POSITION_BIAS = 0.3
 #: In a run's ``info``: how its last process ended it, where the journal does not tell.
 ENDED = "ended"
 
@@ -338,6 +340,13 @@ def _warnings(summary: RunSummary) -> list[str]:
         rate = _ratio(count, summary.scored_samples)
         if rate is not None and rate > _WARN_RATE:
             found.append(f"{rate:.1%} of the scored samples are {outcome} ({count}): {advice}")
+    bias = summary.scorer_rates.get("position_bias_rate")
+    if bias is not None and bias >= _WARN_POSITION_BIAS:
+        strict = summary.scorer_rates.get("win_or_tie_both_orders")
+        both = "" if strict is None else f"; in both orders it is {strict:.1%}"
+        found.append(
+            f"the judge prefers a place: in {bias:.1%} of the pairs its verdict changed with the order{both}"
+        )
     return found
 
 

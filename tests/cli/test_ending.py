@@ -195,3 +195,21 @@ def test_the_report_for_programs_has_absolute_paths_and_every_outcome() -> None:
     assert Path(done["summary"]).is_absolute()
     assert done["outcomes"]["engine_error"] == 10
     assert (skipped["results"], skipped["accuracy"], skipped["outcomes"]) == (None, None, {})
+
+
+def test_what_a_scorer_says_beside_the_accuracy_is_shown() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.scorer_rates = {"win_or_tie_both_orders": 0.0, "position_bias_rate": 1.0, "unknown": None}
+    text = _shown(_result(0, run))
+    assert "win or tie both orders 0.0%, position bias rate 100.0%" in text
+    assert "unknown" not in text
+
+
+def test_idle_energy_that_was_not_measured_is_not_shown_as_zero() -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.energy_method, run.summary.total_energy_joules = "hw_counter", 12.5
+    text = _shown(_result(0, run))
+    assert "12.5 J" in text
+    assert "idle" not in text

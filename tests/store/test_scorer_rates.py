@@ -66,3 +66,10 @@ def test_rates_are_counted_across_batches_of_rows(driver: Any, monkeypatch: pyte
 def test_rates_read_back_from_the_summary_as_they_were(driver: Any) -> None:
     summary = run_with(driver, [flipped(True), flipped(False)], RATES)
     assert read_summary(driver.directory / "b_m.summary.json").scorer_rates == summary.scorer_rates
+
+
+@pytest.mark.parametrize(("flips", "warned"), [(1, False), (3, True), (10, True)])
+def test_a_judge_that_prefers_a_place_is_warned_of(driver: Any, flips: int, warned: bool) -> None:
+    scores = [flipped(number < flips) for number in range(10)]
+    summary = run_with(driver, scores, RATES)
+    assert any("prefers a place" in warning for warning in summary.warnings) is warned
