@@ -56,6 +56,8 @@ class FileScan:
     bad_lines: list[str] = field(default_factory=list)
     """The first few, as ``file:line: reason``."""
     duplicates: int = 0
+    ours: bool = False
+    """Rows that EvalRay wrote."""
     sha256: str = ""
     summary: dict[str, Any] | None = None
     """The ``.summary.json`` beside it."""
@@ -127,6 +129,7 @@ def scan(path: Path) -> FileScan:
 
 
 def _take(found: FileScan, row: dict[str, Any], identity: RowIdentity) -> None:
+    found.ours = found.ours or "schema_version" in row
     key = (identity.benchmark, identity.model, identity.backend)
     run = found.runs.get(key)
     if run is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evalray.errors import ConfigError
+from evalray.errors import ConfigError, Problem
 from evalray.importing.files import FileScan, RunKey, RunScan, find_files, read_rows, scan
 from evalray.importing.rows import convert
 from evalray.reports import write_reports
@@ -92,9 +92,15 @@ def _scan_all(path: Path) -> tuple[list[FileScan], list[str]]:
     refused: list[ConfigError] = []
     for file in files:
         try:
-            scans.append(scan(file))
+            found = scan(file)
         except ConfigError as error:
             refused.append(error)
+            continue
+        if found.ours and path.is_dir():
+            hint = "`evalray summarize` reads their sweep; to import them all the same, name the file itself"
+            refused.append(ConfigError([Problem(str(file), "", "holds rows of EvalRay's own", hint)]))
+        else:
+            scans.append(found)
     if not scans:
         raise ConfigError([problem for error in refused for problem in error.problems])
     return scans, [str(error) for error in refused]

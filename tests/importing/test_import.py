@@ -212,6 +212,17 @@ def test_foreign_files_of_a_folder_are_named_and_the_rest_imported(
     assert "notes.jsonl" in report.skipped[0]
 
 
+def test_rows_of_evalrays_own_in_a_folder_are_named_and_left_where_they_are(
+    make_row, write_rows, tmp_path: Path
+) -> None:
+    write_rows(make_row(0))
+    own = write_rows(make_row(0, schema_version=1), name="supergpqa_own.jsonl")
+    report = import_path(own.parent, output_dir=tmp_path / "out")
+    assert len(report.runs) == 1
+    assert "supergpqa_own.jsonl" in report.skipped[0]
+    assert len(import_path(own, output_dir=tmp_path / "named").runs) == 1
+
+
 def test_evalrays_own_directories_are_not_imported(make_row, write_rows, tmp_path: Path) -> None:
     report = import_path(write_rows(make_row(0)), output_dir=tmp_path / "out")
     for path in (report.directory, report.runs[0].directory):
