@@ -139,7 +139,9 @@ def _compare(
         _refuse(a, b, compatibility, allow_different)
     figures = compute(columns_a, columns_b, seed=seed)
     if figures.overlap.common == 0:
-        hint = "the ids of imported runs are positions: they compare with each other, not with runs made here"
+        hint = (
+            "are these the same data? Ids of imported runs are positions: those compare with each other only"
+        )
         raise _unequal(
             a, b, f"no record id is in both ({columns_a.rows:,} and {columns_b.rows:,} rows)", hint
         )

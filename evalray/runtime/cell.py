@@ -349,7 +349,10 @@ class Cell:
         """End with a summary; its own status unless another is given."""
         own = _STATES.get(summary.status, "partial")
         if own == "failed" and not reason:
-            reason = "; ".join(filter(None, (self._why_failed, self.judging.problem)))
+            problem = self.judging.problem
+            reason = "; ".join(
+                filter(None, (self._why_failed, "" if problem in self._why_failed else problem))
+            )
         self.end(status or own, reason, summary)
 
     def metrics(self) -> dict[str, float | int | None]:
