@@ -6,16 +6,15 @@ that sample's error.  A reply comes in one piece, so there is no time to its fir
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pickle
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 from evalray.backend import InferenceBackend
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.errors import EngineStartError, RequestError
+from evalray.threads import in_thread
 from evalray.types import GenerationRequest
 
 
@@ -32,7 +31,7 @@ class BackendEngine(Engine):
 
     async def start(self) -> EngineInfo:
         try:
-            self._backend = await _in_thread(self._build)
+            self._backend = await in_thread(self._build)
         except Exception as error:  # a user's constructor can raise anything
             raise EngineStartError(
                 f"the backend cannot be built: {type(error).__name__}: {error}; "
@@ -75,7 +74,7 @@ class BackendEngine(Engine):
             )
 
         try:
-            reply = await _in_thread(call)
+            reply = await in_thread(call)
         except Exception as error:
             raise RequestError("engine", f"{type(error).__name__}: {error}") from error
         if not isinstance(reply, dict) or not isinstance(reply.get("content"), str):
@@ -93,34 +92,8 @@ class BackendEngine(Engine):
     async def close(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
-            await _in_thread(backend.close)
+            await in_thread(backend.close)
 
 
 def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run in a thread that does not outlive the process: a call that hangs must not keep it from ending."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)
-
-    def run() -> None:
-        value, failed = None, None
-        try:
-            value = work()
-        except Exception as error:  # noqa: BLE001 -- carried over to the loop
-            failed = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, value, failed)
-
-    threading.Thread(target=run, name="evalray-backend", daemon=True).start()
-    return await result
