@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from evalray.errors import StoreError
 from evalray.runtime.budget import Budget
 from evalray.runtime.cell import Cell
-from evalray.runtime.scoring import ScoringDesk, ScoringTask, answer_of
+from evalray.runtime.scoring import ScoringDesk, ScoringTask, StoredVerdict, answer_of
 from evalray.types import EvalRecord, Generation, Score
 
 _FLUSH_EVERY = 64
@@ -56,9 +56,20 @@ class Verdicts:
         self._tasks = [asyncio.create_task(self._rescore(cell)) for cell in self._cells]
 
     async def score(
-        self, cell: Cell, position: int, epoch: int, record: EvalRecord, generation: Generation, **more: Any
+        self,
+        cell: Cell,
+        position: int,
+        epoch: int,
+        record: EvalRecord,
+        generation: Generation,
+        *,
+        stored: StoredVerdict | None = None,
+        wait: bool = False,
     ) -> None:
-        """Score an answer that no one has taken yet, or leave it in the journal where its judge is full."""
+        """Score an answer that no one has taken yet, or leave it in the journal where its judge is full.
+
+        With ``wait`` its judge's queue is waited for instead; ``stored`` is an earlier verdict on it.
+        """
         if not cell.take_to_score(position, epoch):
             return
 
@@ -69,9 +80,8 @@ class Verdicts:
             cell.drop_score()
             self._owner.check(cell)
 
-        task = ScoringTask(cell.scorer, record, answer_of(generation), cell.judging, done, dropped)
-        task.stored = more.pop("stored", None)
-        if not await self._desk.score(task, **more):
+        task = ScoringTask(cell.scorer, record, answer_of(generation), cell.judging, done, dropped, stored)
+        if not await self._desk.score(task, wait=wait):
             cell.spill(position, epoch)
 
     async def settle(self) -> None:
