@@ -42,7 +42,7 @@ from evalray.runtime.telemetry import DeploymentWatch, SweepTelemetry
 from evalray.runtime.tracker import Tracker
 from evalray.runtime.verdicts import Verdicts
 from evalray.store import SweepStore
-from evalray.types import Generation, RunSummary
+from evalray.types import Generation
 
 INTERRUPTED = "interrupted; the same command continues"
 _LET_OTHERS_EVERY = 64
@@ -348,7 +348,7 @@ class DeploymentRun:
             status, reason = "partial", cell.judging.stopped
         cell.end_with(summary, status, reason)
         if self._watch is None:
-            await self._publish(cell, summary)
+            await self._publish(cell)
 
     async def _add_telemetry(self) -> None:
         """Device figures, once all requests that shared the devices are known: rows and summaries anew."""
@@ -356,12 +356,10 @@ class DeploymentRun:
             return
         self._around.progress.phase = "working out energy and utilisation"
         found = await self._watch.ended()
-        for cell in self.cells:
-            if cell.outcome is None or cell.outcome.summary is None:
-                continue
+        for cell in self._summarized():
             if found:
                 await asyncio.to_thread(cell.finalize_again)
-            await self._publish(cell, cell.outcome.summary)
+            await self._publish(cell)
 
     async def _catch_up(self, cell: Cell) -> None:
         """Device figures that an earlier process did not come to, since it was killed."""
@@ -372,15 +370,18 @@ class DeploymentRun:
         """The sweep is over: device figures once more, where others on the same devices ended later."""
         if self._watch is None or not await self._watch.ended_for_all():
             return
-        for cell in self.cells:
-            if cell.outcome is not None and cell.outcome.summary is not None:
-                await asyncio.to_thread(cell.finalize_again)
-                await self._publish(cell, cell.outcome.summary)
+        for cell in self._summarized():
+            await asyncio.to_thread(cell.finalize_again)
+            await self._publish(cell)
 
-    async def _publish(self, cell: Cell, summary: RunSummary) -> None:
-        around = self._around
-        if around.tracker is not None:
-            around.tracker.run_finished(cell.store.directory, summary)
+    def _summarized(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.outcome is not None and cell.outcome.summary is not None]
+
+    async def _publish(self, cell: Cell) -> None:
+        """Hand on the cell's summary as it stands, and its rows."""
+        around, outcome = self._around, cell.outcome
+        if around.tracker is not None and outcome is not None and outcome.summary is not None:
+            around.tracker.run_finished(cell.store.directory, outcome.summary)
         if around.copy_results_to is not None:
             await asyncio.to_thread(_copy_rows, cell.store.results_path, around.copy_results_to, around.say)
 
