@@ -5,7 +5,7 @@ Pure: it reads no clock and no file, so the same series and requests give the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +53,22 @@ class NodeAnalysis:
     series: Mapping[str, DeviceSeries]
     warnings: list[str]
 
+    def engines_of(self, members: NDArray[np.intp]) -> list[int]:
+        """The engines that answered ``members``, in order."""
+        return sorted(set(self.requests.engine[members].tolist()))
+
+    def energy_devices(self, engines: Iterable[int]) -> list[str]:
+        """Ids of the devices whose joules are those of ``engines``, engine by engine."""
+        basis = self.figures.basis
+        return list(dict.fromkeys(device for engine in engines for device in basis[engine].device_ids))
+
     def run(self, members: NDArray[np.intp], concurrency: int) -> RunFigures | None:
         """Figures of the requests at ``members`` together; ``None`` without any."""
         if not len(members):
             return None
-        used = sorted(set(self.requests.engine[members].tolist()))
+        used = self.engines_of(members)
         start, end = float(self.requests.sent[members].min()), float(self.requests.end[members].max())
-        device_ids = sorted({d for index in used for d in self.figures.basis[index].device_ids})
+        device_ids = sorted(self.energy_devices(used))
         curves = [self.evidence[device_id].curve for device_id in device_ids]
         ledgers = [ledger for ledger in self.ledgers if ledger.info.device_id in device_ids]
         metered = [ledger for ledger in ledgers if ledger.measured_joules is not None]

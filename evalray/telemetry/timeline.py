@@ -131,8 +131,7 @@ def power_timeline(parts: Sequence[RunPart]) -> PowerTimeline:
 def _devices(part: RunPart) -> list[DeviceEvidence]:
     """The devices whose joules are the run's, GPUs in the driver's order."""
     analysis = part.analysis
-    engines = sorted(set(analysis.requests.engine[part.members].tolist()))
-    ids = dict.fromkeys(d for engine in engines for d in analysis.figures.basis[engine].device_ids)
+    ids = analysis.energy_devices(analysis.engines_of(part.members))
     seen = [analysis.evidence[device_id] for device_id in ids]
     return sorted(seen, key=lambda each: (str(each.info.kind), each.info.index))
 
@@ -140,7 +139,7 @@ def _devices(part: RunPart) -> list[DeviceEvidence]:
 def _sharing(part: RunPart) -> NDArray[np.intp]:
     """Requests of other runs to the same engines or to others on the same devices."""
     analysis = part.analysis
-    used = set(analysis.requests.engine[part.members].tolist())
+    used = analysis.engines_of(part.members)
     devices = {device_id for engine in used for device_id in analysis.engines[engine].device_ids}
     near = [
         index
@@ -297,7 +296,7 @@ def _why(parts: Sequence[RunPart]) -> str:
     """Why nothing is known of any device, in the meters' own words."""
     said: dict[str, None] = {}
     for part in parts:
-        engines = sorted(set(part.analysis.requests.engine[part.members].tolist()))
+        engines = part.analysis.engines_of(part.members)
         said |= dict.fromkeys(part.analysis.figures.basis[engine].reason for engine in engines)
         said |= dict.fromkeys(part.notes)
     return "; ".join(filter(None, said)) or "no valid reading while its requests were in flight"
