@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 
 from evalray.errors import EvalRayError, StoreError
+from evalray.files import replacing
 from evalray.reports.power_plot import PlotFormat, draw_power
 from evalray.store import read_run
 from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
@@ -78,14 +79,8 @@ def write_plot(path: Path, timeline: PowerTimeline, title: str) -> None:
     Raises ``OSError``, and ``ValueError`` for a name that ends in neither ``.svg`` nor ``.png``.
     """
     content = draw_power(timeline, title, plot_format(path))
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
+    with replacing(path) as beside:
         beside.write_bytes(content)
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
 
 
 def plot_format(path: Path) -> PlotFormat:
@@ -139,9 +134,8 @@ def write_timeline(path: Path, timeline: PowerTimeline) -> None:
         for name, values in columns.items()
     }
     table = pa.table(arrays).replace_schema_metadata({_META: json.dumps(about)})
-    beside = path.with_name(f".{path.name}.tmp")
-    pq.write_table(table, beside, compression="zstd")
-    beside.replace(path)
+    with replacing(path) as beside:
+        pq.write_table(table, beside, compression="zstd")
 
 
 def read_timeline(path: Path) -> PowerTimeline:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evalray.errors import StoreError
+from evalray.files import replacing
 from evalray.reports.collect import SweepReport, collect
 from evalray.reports.render_csv import render_csv
 from evalray.reports.render_html import render_html
@@ -28,13 +29,10 @@ def write_reports(sweep_dir: Path) -> list[Path]:
 
 
 def _replace(path: Path, text: str) -> Path:
-    beside = path.with_name(f".{path.name}.tmp")
     try:
-        with beside.open("w", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
-        beside.replace(path)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8", errors="replace", newline="")
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise StoreError(
             f"{path}: cannot write the report ({error.strerror}); free space or pick another --output-dir"
         ) from error

@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from evalray.files import replacing
 from evalray.telemetry import (
     TICK_COLUMNS,
     Batch,
@@ -185,9 +186,8 @@ class Recorder:
         table = table.replace_schema_metadata({_META: json.dumps(about)})
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"ticks-{series.node.node_id[:16]}-{series.monitor}-{series.part:05}.parquet"
-        beside = self.folder / f".{name}.tmp"
-        pq.write_table(table, beside, compression="zstd")
-        beside.replace(self.folder / name)
+        with replacing(self.folder / name) as beside:
+            pq.write_table(table, beside, compression="zstd")
         series.written_at = series.clocks[-1].monotonic_seconds
 
     def engine(self, life: EngineLife) -> None:

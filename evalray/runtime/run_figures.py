@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from evalray.files import replacing
 from evalray.runtime.cross_check import cross_check
 from evalray.runtime.recording import EngineLife
 from evalray.telemetry import (
@@ -62,9 +63,8 @@ def write_run(run_directory: Path, asked: list[Asked], parts: list[Part], journa
     about = _run_figures(measured or asked, parts)
     about["warmup_samples_excluded"] = len(warm)
     about["journal_bytes"] = journal_bytes
-    beside = folder / f".{FIGURES}.tmp"
-    beside.write_text(json.dumps(_finite(about), indent=1), encoding="utf-8")
-    beside.replace(folder / FIGURES)
+    with replacing(folder / FIGURES) as beside:
+        beside.write_text(json.dumps(_finite(about), indent=1), encoding="utf-8")
 
 
 def run_parts(asked: Sequence[Asked], parts: Sequence[Part]) -> list[RunPart]:
@@ -112,9 +112,8 @@ def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         "energy_low_resolution": pa.bool_(), "energy_method": pa.string(), "energy_scope": pa.string(),
     }  # fmt: skip
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rows[0]])
-    beside = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), beside, compression="zstd")
-    beside.replace(path)
+    with replacing(path) as beside:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), beside, compression="zstd")
 
 
 @dataclass(slots=True)
@@ -130,12 +129,6 @@ class _Share:
     def lives(self) -> list[EngineLife]:
         return [self.part.lives[engine] for engine in self.engines]
 
-    @property
-    def device_ids(self) -> set[str]:
-        """The devices whose joules are the engines'."""
-        basis = self.part.done.figures.basis
-        return {device for engine in self.engines for device in basis[engine].device_ids}
-
 
 def _shares(asked: Sequence[Asked], parts: Sequence[Part]) -> Iterator[_Share]:
     of_part: dict[int, list[Asked]] = defaultdict(list)
@@ -144,7 +137,7 @@ def _shares(asked: Sequence[Asked], parts: Sequence[Part]) -> Iterator[_Share]:
     for number, members in sorted(of_part.items()):
         part = parts[number]
         indices = np.array(sorted(each.index for each in members), dtype=np.intp)
-        engines = sorted(set(part.done.requests.engine[indices].tolist()))
+        engines = part.done.engines_of(indices)
         # Of a replica that was replaced, the last life: they were not there at once.
         at_once = {part.lives[engine].engine_id: part.lives[engine].concurrency for engine in engines}
         if (figures := part.done.run(indices, sum(at_once.values()))) is not None:
@@ -222,7 +215,7 @@ def _mean_power(shares: Sequence[_Share]) -> float | None:
     """
     joules, seconds, until = 0.0, 0.0, -math.inf
     for share in shares:
-        each, devices = share.figures, len(share.device_ids)
+        each, devices = share.figures, len(share.part.done.energy_devices(share.engines))
         valid = each.seconds * devices - (each.invalid_seconds or 0.0)
         if each.device_joules is None or valid <= 0:
             return None
