@@ -18,7 +18,7 @@ from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
 from evalray.reports.table import run_warnings
-from evalray.types import RunSummary
+from evalray.types import RunConfig, RunSummary
 from evalray.wording import counted
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rate_lines(runs: Sequence[RunOutcome]) -> list[Text]:
         rates = run.summary.scorer_rates.items() if run.summary is not None else ()
         known = [f"{name.replace('_', ' ')} {rate:.1%}" for name, rate in rates if rate is not None]
         if known:
-            name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+            name = _cell_name(run)
             lines.append(Text(f"  {name}: {safe_line(', '.join(known), 500)}"))
     return lines
 
@@ -96,7 +96,7 @@ def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
             continue
         found = list(_device_figures(summary))
         if found:
-            name = f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
+            name = _cell_name(run)
             lines.append(Text(f"  {name}: {', '.join(found)}"))
         if summary.total_energy_joules is None:
             why = summary.energy_reason or "no request was in a measured stretch"
@@ -241,7 +241,7 @@ def _skipped_lines(cells: Sequence[PlannedRun]) -> list[Text]:
     """Cells by the reason they share: OpenJarvis's suites have many, for few reasons."""
     by_reason: dict[str, list[str]] = {}
     for cell in cells:
-        by_reason.setdefault(cell.reason, []).append(_cell_name(cell))
+        by_reason.setdefault(cell.reason, []).append(_cell_name(cell.config))
     lines = []
     for reason, names in by_reason.items():
         lines.append(Text(f"  {safe_line(reason, 500)}", "yellow"))
@@ -295,8 +295,8 @@ def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, An
     return fields
 
 
-def _cell_name(run: PlannedRun) -> str:
-    return f"{safe_line(run.config.benchmark, 100)} · {safe_line(run.config.model, 200)}"
+def _cell_name(run: RunConfig | RunOutcome) -> str:
+    return f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
 
 
 def _deployment_lines(deployment: Deployment, plan: Plan) -> list[Text]:
