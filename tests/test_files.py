@@ -20,8 +20,13 @@ def test_a_file_is_replaced_only_once_it_is_whole(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text("old")
-    with pytest.raises(OSError, match="full"), replacing(file) as beside:
-        beside.write_text("half")
-        raise OSError("full")
+
+    def write_half() -> None:
+        with replacing(file) as beside:
+            beside.write_text("half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write_half()
     assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
