@@ -1,7 +1,8 @@
 """A model server for launching: speaks just enough of Ollama's and Lemonade's protocols to be used.
 
 ``FAKE_MODE``: ``healthy``; ``sick`` (never answers 200); ``dies`` (at once, with a last word);
-``stubborn`` (healthy, ignores TERM); ``crash`` (healthy, ends in the middle of its first answer).
+``stubborn`` (healthy, ignores TERM); ``runner`` (healthy,
+its child ignores TERM); ``detached`` (healthy, its child leaves the session); ``crash`` (healthy, ends in the middle of its first answer).
 Writes its process id, and its child's, into the file ``FAKE_PIDS``.
 """
 
@@ -67,7 +68,13 @@ def main() -> None:
         sys.exit(3)
     if MODE == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if MODE == "runner" else ""
+    code = f"import signal, time; {ignoring}print('up', flush=True); time.sleep(600)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=MODE == "detached"
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
     if pids := os.environ.get("FAKE_PIDS"):
         Path(pids).write_text(f"{os.getpid()} {child.pid}")
     if "--port" in sys.argv:

@@ -159,8 +159,43 @@ async def test_a_program_that_is_not_installed_is_named(
         await engine(kind).start()
 
 
-@pytest.mark.parametrize("victim", ["owner", "supervisor"])
-async def test_a_killed_owner_leaves_no_orphan(pids: Callable[[], list[int]], victim: str) -> None:
+@pytest.mark.parametrize("mode", ["runner", "detached"])
+async def test_what_a_server_started_ends_with_it(
+    pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", mode)
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.2)
+    launched = engine(OllamaEngine)
+    await launched.start()
+    running = pids()
+    assert all(map(alive, running))
+    await launched.close()
+    assert [pid for pid in running if alive(pid)] == []
+
+
+@pytest.mark.parametrize("mode", ["runner", "detached"])
+async def test_what_a_crashed_server_started_ends_too(
+    pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", mode)
+    launched = engine(OllamaEngine)
+    await launched.start()
+    running = pids()
+    os.kill(running[0], signal.SIGKILL)
+    try:
+        assert await asyncio.to_thread(wait_until_gone, running) == []
+    finally:
+        await launched.close()
+
+
+@pytest.mark.parametrize(
+    ("victim", "mode"),
+    [("owner", "healthy"), ("owner", "runner"), ("owner", "detached"), ("supervisor", "healthy")],
+)
+async def test_a_killed_owner_leaves_no_orphan(
+    pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch, victim: str, mode: str
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", mode)
     code = (
         "import asyncio, sys\n"
         "from evalray.engines.base import EngineConfig\n"
