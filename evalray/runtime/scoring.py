@@ -21,9 +21,18 @@ from evalray.runtime.judge_backend import AskedJudge, JudgeBackend
 from evalray.runtime.judge_pool import JudgePool, QuestionDropped, Room
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import RunProgress
-from evalray.scorers import Answer, IsolationPool, JudgeCall, Scorer, ScorerSpec
+from evalray.scorers import (
+    Answer,
+    IsolationPool,
+    JudgeCall,
+    Scorer,
+    ScorerSpec,
+    failed_score,
+    score_of,
+    verdict_of,
+)
 from evalray.threads import in_thread
-from evalray.types import EvalRecord, Generation, Outcome, Score
+from evalray.types import EvalRecord, Generation, Score
 
 
 @dataclass(slots=True, frozen=True)
@@ -137,9 +146,9 @@ class ScoringDesk:
         if run.blocks:
             return await self._begin(self._threads, task, wait, self._assess_in_thread)
         try:
-            verdict = run.scorer.assess(task.record, task.answer)
+            verdict = verdict_of(lambda: run.scorer.assess(task.record, task.answer))
         except Exception as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
-            task.done(_failed(error), None)
+            task.done(failed_score(error), None)
             return True
         if not isinstance(verdict, JudgeCall):
             task.done(verdict, None)
@@ -173,8 +182,8 @@ class ScoringDesk:
             task = await self._backlog.get()
             try:
                 score = await self._pool.assess(task.scorer.spec, task.record, task.answer)
-            except Exception as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
-                score = _failed(error)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
+                score = failed_score(error)
             task.done(score, None)
 
     # -- judges -----------------------------------------------------------------------------
@@ -242,17 +251,14 @@ class ScoringDesk:
 
         def assess() -> Score | JudgeCall:
             with run.backend.recording(asked) if run.backend is not None else contextlib.nullcontext():
-                verdict: Score | JudgeCall | None = run.scorer.assess(task.record, task.answer)
-            if verdict is None:
-                raise TypeError("the scorer returned nothing")
-            return verdict
+                return verdict_of(lambda: run.scorer.assess(task.record, task.answer))
 
         try:
             verdict = await asyncio.wait_for(in_thread(assess), self._thread_seconds)
         except TimeoutError:
-            verdict = _failed(TimeoutError(f"no verdict within {self._thread_seconds:g} s"))
+            verdict = failed_score(TimeoutError(f"no verdict within {self._thread_seconds:g} s"))
         except Exception as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
-            verdict = _failed(error)
+            verdict = failed_score(error)
         if asked.dropped:
             raise QuestionDropped
         took = None
@@ -289,11 +295,7 @@ def _what_it_took(judge: JudgePool, generations: Sequence[Generation], seconds: 
 
 def _read(task: ScoringTask, call: JudgeCall, replies: list[str]) -> Score:
     try:
-        return task.scorer.scorer.read_verdict(task.record, task.answer, call, replies)
+        scorer = task.scorer.scorer
+        return score_of(lambda: scorer.read_verdict(task.record, task.answer, call, replies))
     except Exception as error:  # noqa: BLE001 -- a scorer's fault is its sample's outcome
-        return _failed(error)
-
-
-def _failed(error: Exception) -> Score:
-    detail = f"{type(error).__name__}: {error}"[:500]
-    return Score(Outcome.SCORER_ERROR, metadata={"reason": "exception", "error": detail})
+        return failed_score(error)

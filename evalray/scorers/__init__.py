@@ -6,6 +6,7 @@ from evalray.scorers.choice import extract_choice
 from evalray.scorers.exact import ExactScorer, extract_stated
 from evalray.scorers.gaia import GAIAScorer
 from evalray.scorers.graded import FramesScorer, HLEScorer, ReasoningScorer, SimpleQAScorer
+from evalray.scorers.guard import failed_score, score_of, verdict_of
 from evalray.scorers.isolation import IsolationPool, ScorerSpec
 from evalray.scorers.llm_judge import LLMJudgeScorer
 from evalray.scorers.math import MathScorer, extract_math
@@ -41,9 +42,12 @@ __all__ = [
     "extract_math",
     "extract_number",
     "extract_stated",
+    "failed_score",
     "normalize_text",
     "numbers_equal",
     "parse_number",
+    "score_of",
     "scorer_fingerprint",
     "verdict",
+    "verdict_of",
 ]

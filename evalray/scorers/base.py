@@ -94,6 +94,8 @@ class Scorer(ABC):
     def assess(self, record: EvalRecord, answer: Answer) -> Score | JudgeCall:
         """The verdict on one answer, or what to ask the judge."""
         correct, metadata = self.score(record, answer.text)
+        if isinstance(correct, str | bytes) or correct not in (True, False, None):
+            raise TypeError(f"score returned {correct!r:.100}, which is not true, false or None")
         if correct is None:
             outcome = Outcome.TRUNCATED if answer.truncated else Outcome.UNPARSED
         else:

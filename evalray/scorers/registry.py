@@ -62,8 +62,9 @@ def build_scorer(
         arguments["judge_model"] = judge_model
     try:
         scorer = scorer_class(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError([Problem(f"scorer {name}", "scorer_args", str(error))]) from error
+    except (Exception, SystemExit) as error:  # a user's class can raise anything while it is built
+        said = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
+        raise ConfigError([Problem(f"scorer {name}", "scorer_args", said)]) from error
     if scorer.isolated and scorer.uses_judge:
         message = "a scorer cannot be isolated and ask a judge"
         raise ConfigError([Problem(f"scorer {name}", "", message, "set isolated or uses_judge to False")])
@@ -101,7 +102,7 @@ def _load(name: str) -> type[Scorer]:
         raise ConfigError([Problem(name, "scorer", f"unknown scorer {name!r}", hint)])
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
-    except Exception as error:  # a user's module can raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module can raise anything while it is imported
         message = f"cannot import {module_name}: {type(error).__name__}: {error}"
         raise ConfigError([Problem(name, "scorer", message, "is its folder on PYTHONPATH?")]) from error
     if not (inspect.isclass(found) and issubclass(found, Scorer)):

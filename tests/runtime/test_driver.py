@@ -170,6 +170,31 @@ def test_a_scorer_that_raises_is_that_samples_outcome(plans: Any) -> None:
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("scorer", "said"),
+    [
+        ("JunkScorer", "returned a str"),
+        ("ForgetfulScorer", "returned nothing"),
+        ("LeavingScorer", "sys.exit(0)"),
+        ("BlockingLeavingScorer", "sys.exit(0)"),
+        ("MuteScorer", "MuteError"),
+        ("WordScorer", "'no', which is not true, false or None"),
+    ],
+)
+def test_whatever_a_scorer_does_instead_of_a_verdict_is_that_samples_outcome(
+    plans: Any, journal: Any, scorer: str, said: str
+) -> None:
+    result = go(plans.one(numbers(2), scorer=f"runtime.broken_scorer:{scorer}"))
+    assert outcomes(result) == {"scorer_error": 2}
+    assert result.exit_code == 1
+    assert all(said in line["metadata"]["error"] for line in journal(name="scores"))
+
+
+def test_a_scorer_that_exits_while_it_is_built_is_a_mistake_of_the_configuration(plans: Any) -> None:
+    with pytest.raises(ConfigError, match="SystemExit"):
+        go(plans.one(numbers(1), scorer="runtime.broken_scorer:UnbuildableScorer"))
+
+
 def test_runs_of_a_model_share_its_engines(plans: Any, tmp_path: Path) -> None:
     runs = [plans.run(plans.benchmark(name, numbers(20))) for name in ("b", "c")]
     log = tmp_path / "log"
