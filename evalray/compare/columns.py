@@ -199,6 +199,8 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 def _batch(rows: list[dict[str, Any]]) -> Batch:
     texts = {name: [_text(row.get(name)) for row in rows] for name in _TEXTS}
     numbers = {name: np.array([_number(row.get(name)) for row in rows]) for name in _NUMBERS}
+    # A verdict is true, false or null; any other number would count as several right answers.
+    numbers["is_correct"][~np.isin(numbers["is_correct"], (0.0, 1.0))] = np.nan
     return texts, numbers
 
 
@@ -207,4 +209,9 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
+    if not isinstance(value, int | float):
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:  # an integer of JSON has no largest value
+        return float("nan")

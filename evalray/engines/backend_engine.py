@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from evalray.backend import InferenceBackend
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
+from evalray.engines.figures import count_of
 from evalray.errors import EngineStartError, RequestError
 from evalray.threads import in_thread
 from evalray.types import GenerationRequest
@@ -84,7 +85,7 @@ class BackendEngine(Engine):
         yield Chunk(
             text=reply["content"],
             finish_reason=reply.get("finish_reason") or "stop",
-            usage=Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))),
+            usage=Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))),
             cost_usd=float(cost) if isinstance(cost, int | float) else None,
             whole=True,
         )
@@ -93,7 +94,3 @@ class BackendEngine(Engine):
         backend, self._backend = self._backend, None
         if backend is not None:
             await in_thread(backend.close)
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None

@@ -12,6 +12,7 @@ from typing import Any
 
 from evalray.engines.base import Chunk, Usage
 from evalray.engines.failures import error_from_body, one_line
+from evalray.engines.figures import count_of, measure_of, measures_of
 from evalray.errors import RequestError
 from evalray.types import GenerationRequest
 
@@ -106,7 +107,7 @@ def parse_chunk(event: Any, secrets: tuple[str, ...] = ()) -> Chunk | None:
             useful = True
         timings = event.get("timings")
         if timings:
-            chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
+            chunk.timings = measures_of(timings)
             useful = True
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(event, secrets) from error
@@ -134,7 +135,7 @@ def parse_completion(reply: Any, secrets: tuple[str, ...] = ()) -> Chunk:
         if usage := reply.get("usage"):
             _add_usage(chunk, usage)
         if timings := reply.get("timings"):
-            chunk.timings = {key: value for key, value in timings.items() if isinstance(value, (int, float))}
+            chunk.timings = measures_of(timings)
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(reply, secrets) from error
     return chunk
@@ -156,18 +157,12 @@ def _add_usage(chunk: Chunk, usage: dict[str, Any]) -> None:
     prompt = usage.get("prompt_tokens_details") or {}
     completion = usage.get("completion_tokens_details") or {}
     chunk.usage = Usage(
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(prompt.get("cached_tokens")),
-        reasoning_tokens=_count(completion.get("reasoning_tokens")),
+        prompt_tokens=count_of(usage.get("prompt_tokens")),
+        completion_tokens=count_of(usage.get("completion_tokens")),
+        cached_tokens=count_of(prompt.get("cached_tokens")),
+        reasoning_tokens=count_of(completion.get("reasoning_tokens")),
     )
-    cost = usage.get("cost")
-    if isinstance(cost, (int, float)):
-        chunk.cost_usd = float(cost)
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    chunk.cost_usd = measure_of(usage.get("cost"))
 
 
 def _text(content: Any) -> str:

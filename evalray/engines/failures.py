@@ -59,7 +59,7 @@ def parse_retry_after(value: str | None, now: float | None = None) -> float | No
     except ValueError:
         try:
             date = email.utils.parsedate_to_datetime(value)
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
         seconds = date.timestamp() - (time.time() if now is None else now)
     return max(0.0, seconds) if seconds == seconds and seconds != float("inf") else None

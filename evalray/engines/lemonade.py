@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.chat_protocol import decode_json
+from evalray.engines.http_body import read_body
 from evalray.engines.launch import LaunchedServer, free_port
 from evalray.engines.masking import url_secrets
 from evalray.engines.openai_compatible import OpenAICompatibleEngine
@@ -118,9 +119,9 @@ class LemonadeEngine(Engine):
 
         assert self._session is not None
         with suppress(aiohttp.ClientError, OSError, TimeoutError, RequestError):
-            async with self._session.get(f"{base or self._base}{path}") as response:
+            async with self._session.get(f"{base or self._base}{path}", allow_redirects=False) as response:
                 if response.status == 200:
-                    value = decode_json(await response.content.read(1 << 20))
+                    value = decode_json(await read_body(response))
                     return value if isinstance(value, dict) else None
         return None
 

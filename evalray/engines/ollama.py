@@ -22,6 +22,8 @@ from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.chat_protocol import decode_json, encode_body
 from evalray.engines.failures import error_from_body, error_from_client, one_line
+from evalray.engines.figures import count_of
+from evalray.engines.http_body import MAX_ERROR_BYTES, read_body, refuse_redirect
 from evalray.engines.launch import LaunchedServer, free_port
 from evalray.engines.masking import shown_url, url_secrets
 from evalray.engines.prompt_length import expected_tokens, is_shortened
@@ -277,7 +279,7 @@ class OllamaEngine(Engine):
         if line.get("done") is not True:
             return chunk
         chunk.finish_reason = "length" if line.get("done_reason") == "length" else "stop"
-        prompt, completion = _count(line.get("prompt_eval_count")), _count(line.get("eval_count"))
+        prompt, completion = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
         expected = expected_tokens(request)
         if prompt is not None and is_shortened(prompt, expected, self._num_ctx):
             raise RequestError(
@@ -289,7 +291,7 @@ class OllamaEngine(Engine):
             prompt = None  # An older server counts only what its prompt cache did not hold.
         chunk.usage = Usage(prompt_tokens=prompt, completion_tokens=completion)
         chunk.timings = {
-            f"{name}_seconds": line[name] / 1e9 for name in _DURATIONS if _count(line.get(name)) is not None
+            f"{name}_seconds": line[name] / 1e9 for name in _DURATIONS if count_of(line.get(name)) is not None
         }
         return chunk
 
@@ -313,10 +315,14 @@ class OllamaEngine(Engine):
             async with (
                 asyncio.timeout(_ASK_SECONDS),
                 self._session.request(
-                    method, f"{self._base}{path}", data=None if body is None else encode_body(body)
+                    method,
+                    f"{self._base}{path}",
+                    data=None if body is None else encode_body(body),
+                    allow_redirects=False,
                 ) as response,
             ):
-                text = (await response.content.read(32 << 20)).decode("utf-8", "replace")
+                refuse_redirect(response, self._secrets)
+                text = (await read_body(response)).decode("utf-8", "replace")
                 try:
                     return response.status, decode_json(text, self._secrets)
                 except RequestError:
@@ -333,9 +339,12 @@ class OllamaEngine(Engine):
         if self._session is None:
             raise RequestError("connection", "the engine is closed")
         try:
-            async with self._session.post(f"{self._base}{path}", data=encode_body(body)) as response:
+            async with self._session.post(
+                f"{self._base}{path}", data=encode_body(body), allow_redirects=False
+            ) as response:
                 if response.status != 200:
-                    text = (await response.content.read(1 << 20)).decode("utf-8", "replace")
+                    refuse_redirect(response, self._secrets)
+                    text = (await read_body(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
                     raise error_from_body(response.status, _parsed(text), secrets=self._secrets)
                 rest = bytearray()
                 async for piece in response.content.iter_any():
@@ -383,10 +392,6 @@ def _parsed(text: str) -> Any:
 def _status(line: dict[str, Any]) -> int | None:
     status = line.get("status")
     return status if isinstance(status, int) else None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def _text(value: Any) -> str:

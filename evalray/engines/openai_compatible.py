@@ -36,8 +36,9 @@ from evalray.engines.failures import (
     one_line,
     parse_retry_after,
 )
+from evalray.engines.http_body import MAX_ERROR_BYTES, read_body, refuse_redirect
 from evalray.engines.masking import shown_url, url_secrets
-from evalray.engines.sse import MAX_EVENT_BYTES, EventParser
+from evalray.engines.sse import EventParser
 from evalray.errors import EngineStartError, RequestError
 from evalray.types import GenerationRequest
 
@@ -171,7 +172,7 @@ class OpenAICompatibleEngine(Engine):
                     async with self._session.get(
                         _endpoint(base_url, "models"), proxy=self._proxy, allow_redirects=False
                     ) as response:
-                        status, body = response.status, await response.content.read(1 << 20)
+                        status, body = response.status, await read_body(response)
                 if status in (401, 403):
                     raise EngineStartError(self._key_message(shown, status))
                 if status != 503:
@@ -179,6 +180,8 @@ class OpenAICompatibleEngine(Engine):
                 if waited >= min(_LOADING_FOR_SECONDS, self.config.start_timeout_seconds):
                     return {}
                 limit, problem = _LOADING_FOR_SECONDS, "is still loading"
+            except RequestError:
+                return {}  # a list beyond all bounds
             except TimeoutError:
                 problem = "accepts connections but does not answer"
             except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -222,7 +225,7 @@ class OpenAICompatibleEngine(Engine):
                 ) as response:
                     if response.status == 200:
                         if _is_whole(response, self._stream):
-                            yield self._completion(await _read_all(response))
+                            yield self._completion(await read_body(response))
                         else:
                             async for chunk in self._read_stream(response):
                                 yield chunk
@@ -264,7 +267,7 @@ class OpenAICompatibleEngine(Engine):
             if not events:
                 head = head if len(head) >= _HEAD_BYTES else head + piece
                 if head.lstrip()[:1] == b"{":  # no line of a stream of events begins so
-                    yield self._completion(piece + await _read_all(response))
+                    yield self._completion(piece + await read_body(response))
                     return
             for payload in parser.finish() if ended else parser.feed(piece):
                 events += 1
@@ -291,10 +294,8 @@ class OpenAICompatibleEngine(Engine):
 
     async def _failure(self, response: aiohttp.ClientResponse) -> RequestError:
         status = response.status
-        if 300 <= status < 400:
-            target = one_line(response.headers.get("Location", "?"), self._secrets)
-            return RequestError("bad_response", f"HTTP {status}: redirected to {target}: correct base_url")
-        text = (await _read_all(response, 1 << 20)).decode("utf-8", "replace")
+        refuse_redirect(response, self._secrets)
+        text = (await read_body(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         try:
             body = decode_json(text)
         except RequestError:
@@ -334,19 +335,6 @@ def _is_whole(response: aiohttp.ClientResponse, asked_to_stream: bool) -> bool:
     """Whether the reply is one object: servers that cannot stream send one all the same."""
     kind = response.content_type
     return kind == "application/json" or (not asked_to_stream and kind != "text/event-stream")
-
-
-async def _read_all(response: aiohttp.ClientResponse, limit: int = MAX_EVENT_BYTES) -> bytes:
-    """The body, refused beyond ``limit`` bytes where it is an answer and cut where it is an error."""
-    pieces, size = [], 0
-    while piece := await response.content.readany():
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            if response.status == 200:
-                raise RequestError("bad_response", f"a reply of over {limit >> 20} MiB")
-            break
-    return b"".join(pieces)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

@@ -19,12 +19,13 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.concurrency import Slot
 from evalray.engines.failures import one_line
+from evalray.engines.figures import count_of, measure_of, measures_of
 from evalray.engines.masking import KeyMask, key_mask
 from evalray.engines.reasoning import apply_stops, join_reasoning, split_reasoning
 from evalray.engines.timing import GapRecorder
@@ -36,6 +37,8 @@ MAX_REPLY_CHARS = 64 << 20
 
 #: Characters of a finish reason, a word by the protocol, that are kept of what a server sends.
 MAX_REASON_CHARS = 64
+
+_COUNTS = tuple(field.name for field in fields(Usage))
 
 #: How long an engine may take to let go of a request that is given up.
 _RELEASE_SECONDS = 5.0
@@ -138,11 +141,11 @@ class _Attempt:
         if chunk.refused:
             self.refused = True
         if chunk.usage is not None:
-            self.usage = chunk.usage
+            self.usage = Usage(*(count_of(getattr(chunk.usage, name)) for name in _COUNTS))
         if chunk.timings is not None:
-            self.timings = chunk.timings
+            self.timings = measures_of(chunk.timings)
         if chunk.cost_usd is not None:
-            self.cost_usd = chunk.cost_usd
+            self.cost_usd = measure_of(chunk.cost_usd)
         if chunk.whole:
             self.whole = True
         if chunk.request_params is not None:

@@ -14,6 +14,7 @@ from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.capabilities import ParameterFilter, find_capabilities
 from evalray.engines.failures import one_line
+from evalray.engines.figures import count_of
 from evalray.engines.masking import shown_url, url_secrets
 from evalray.engines.pricing import PRICE_ARGS, Price, price_for
 from evalray.engines.vendor_sdk import (
@@ -106,6 +107,7 @@ class VendorClient:
             base_url=base_url,
             max_retries=0,
             timeout=sdk.Timeout(None, connect=CONNECT_SECONDS),
+            http_client=sdk.DefaultAsyncHttpxClient(follow_redirects=False),
         )
         self.secrets = (key, *url_secrets(str(client.base_url)))
         try:
@@ -211,8 +213,8 @@ def sendable_messages(request: GenerationRequest) -> list[dict[str, str]]:
 
 def count(value: Any, *names: str) -> int | None:
     """The first count that ``value`` has under one of ``names``."""
-    numbers = (getattr(value, name, None) for name in names)
-    return next((number for number in numbers if type(number) is int and number >= 0), None)
+    numbers = (count_of(getattr(value, name, None)) for name in names)
+    return next((number for number in numbers if number is not None), None)
 
 
 def _in_tables(sent: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from evalray.engines.base import EngineConfig
 from evalray.engines.failures import error_from_body, one_line, parse_retry_after
+from evalray.engines.http_body import redirected
 from evalray.errors import EngineStartError, RequestError
 
 CONNECT_SECONDS = 20.0
@@ -149,6 +150,8 @@ def _from_status(
     error: BaseException, status: int, response: Any, secrets: tuple[str, ...], variable: str
 ) -> RequestError:
     body = getattr(error, "body", None)
+    if 300 <= status < 400:
+        return redirected(status, response.headers.get("location"), secrets)
     if status < 400:  # an error event within a stream that began well
         inner = body.get("error", body) if isinstance(body, dict) else {}
         status = _status_of(inner if isinstance(inner, dict) else {}) or 500

@@ -9,7 +9,6 @@ in ``scoring_metadata["imported"]``.  Rows that EvalRay exported keep their outc
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +39,10 @@ _RAILS = (
     "ane_energy_joules",
     "soc_energy_joules",
 )
+
+
+#: What is larger is no measurement, and an integer of JSON may be larger than any float.
+_LARGEST = 2.0**62
 
 
 class RowError(EvalRayError):
@@ -124,7 +127,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
         return None
     return value
 

@@ -24,6 +24,8 @@ from evalray.types import EvalRecord, RunConfig, RunSummary
 #: Raised when :mod:`evalray.importing.rows` reads a row differently: verdicts are then taken anew.
 _RULES = 1
 _SCORER = "openjarvis"
+#: Of the year 2100, in Unix time; what is later is no time at which anything ran.
+_LATEST = 4_102_444_800
 _DONE = "imported.json"
 _SUMMARY_COPY = "openjarvis.summary.json"
 _STATUS: dict[str, RunStatus] = {"complete": "complete", "partial": "partial", "failed": "failed"}
@@ -211,7 +213,7 @@ def _reported_warnings(summary: dict[str, Any]) -> list[str]:
     if isinstance(total, int) and isinstance(scored, int) and isinstance(errors, int):
         undecided = total - scored - errors
         accuracy = summary.get("accuracy")
-        if undecided > 0 and isinstance(accuracy, int | float):
+        if undecided > 0 and isinstance(accuracy, int | float) and 0 <= accuracy <= 1:
             found.append(
                 f"OpenJarvis left {undecided} undecided answers out of its accuracy ({accuracy:.1%}); "
                 "here an answer that cannot be read counts as wrong"
@@ -245,5 +247,5 @@ def _set_clock(run: RunStore, found: FileScan) -> None:
     started_at, ended_at = summary.get("started_at"), summary.get("ended_at")
     if not isinstance(started_at, int | float) or not isinstance(ended_at, int | float):
         return
-    if len(found.runs) == 1 and 0 < started_at <= ended_at:
+    if len(found.runs) == 1 and 0 < started_at <= ended_at < _LATEST:
         run.record_stretch(float(started_at), float(ended_at))

@@ -63,6 +63,11 @@ def encode(value: Any) -> str:
         return _encode_strict(_plain(value, 0))
 
 
+def shallow(value: Any) -> Any:
+    """``value`` with what is nested too deeply to go through as text."""
+    return _plain(value, 0)
+
+
 def _plain(value: Any, depth: int) -> Any:
     """A copy of ``value`` that any JSON reader takes; cycles and bottomless nesting become text."""
     if value is None or isinstance(value, bool | str):

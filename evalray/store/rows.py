@@ -16,7 +16,7 @@ from typing import IO, Any, get_args, get_type_hints
 from evalray.store.device_figures import DeviceFigures
 from evalray.store.index import RunIndex
 from evalray.store.journal import Damage, LineReader, parse, read_lines
-from evalray.store.jsonlines import encode, without_lone_surrogates
+from evalray.store.jsonlines import encode, shallow, without_lone_surrogates
 from evalray.store.layout import RunFiles, RunManifest
 from evalray.store.lines import read_generation, read_record
 from evalray.types import EvalResult, Outcome, Timeline
@@ -146,6 +146,9 @@ def _generated_row(
     else:
         _set_score(row, score)
     _drop_non_numbers(row)
+    # Of figures that are numbers: a journal of other hands may hold an integer beyond any float.
+    if row.latency_seconds and row.completion_tokens is not None:
+        row.throughput_tok_per_sec = row.completion_tokens / row.latency_seconds
     return row
 
 
@@ -160,8 +163,6 @@ def _set_times(row: EvalResult, timeline: Timeline) -> None:
     row.itl_p50_ms = _milliseconds(timeline.itl_p50_seconds)
     row.itl_p90_ms = _milliseconds(timeline.itl_p90_seconds)
     row.itl_p99_ms = _milliseconds(timeline.itl_p99_seconds)
-    if row.latency_seconds and row.completion_tokens is not None:
-        row.throughput_tok_per_sec = row.completion_tokens / row.latency_seconds
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -240,7 +241,7 @@ class RowWriter:
         for number in _TEXTS:
             values[number] = _text(values[number])
         for number in _MAPPINGS:
-            values[number] = _valid_text(values[number])
+            values[number] = _valid_mapping(values[number])
         line = encode(dict(zip(COLUMNS, values, strict=True)))
         self._jsonl.write(line.encode("ascii") + b"\n")
         for column, value in zip(self._columns, values, strict=True):
@@ -271,6 +272,13 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     return without_lone_surrogates(value if isinstance(value, str) else encode(value))
+
+
+def _valid_mapping(value: Any) -> Any:
+    try:
+        return _valid_text(value)
+    except RecursionError:
+        return _valid_text(shallow(value))
 
 
 def _valid_text(value: Any) -> Any:

@@ -271,6 +271,16 @@ def test_rows_without_their_run_directory_are_compared_with_a_warning(
     assert any("not known" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize("value", [7, -1, 10**400, 0.5, "true", [1]])
+def test_a_verdict_that_is_none_is_not_compared(tmp_path: Path, value: object) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [{"record_id": "a", "is_correct": value, "score": 10**400}, {"record_id": "b", "is_correct": True}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = read_columns(file)
+    np.testing.assert_array_equal(columns.accuracy, [np.nan, 1.0])
+    assert np.isnan(columns.score[0])
+
+
 def test_both_file_forms_hold_the_same_columns(write_run) -> None:
     run = write_run("a", "+-uje+", "--+j+-")
     parquet, jsonl = (read_columns(run.with_name(run.name + suffix)) for suffix in (".parquet", ".jsonl"))

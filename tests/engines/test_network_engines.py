@@ -124,6 +124,23 @@ async def connect(kind: Kind, server: ScriptedServer) -> AsyncIterator[Connect]:
 
 
 @ALL
+async def test_a_redirect_is_told_and_takes_neither_prompt_nor_key_to_another_host(
+    kind: Kind, server: ScriptedServer, connect: Connect
+) -> None:
+    other = ScriptedServer()
+    await other.start()
+    other.script = [kind.answer]
+    server.script = [reply(307, {}, Location=f"{other.url.replace('127.0.0.1', 'localhost')}/v1")]
+    try:
+        generation = await run(await connect())
+    finally:
+        await other.stop()
+    assert other.asked == []
+    assert generation.error_kind == "bad_response"
+    assert "redirected to" in str(generation.error)
+
+
+@ALL
 async def test_a_hanging_server_ends_at_the_deadline(server: ScriptedServer, connect: Connect) -> None:
     server.script = [hang]
     generation = await run(await connect(), timeout_seconds=0.1)

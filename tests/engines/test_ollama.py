@@ -246,6 +246,16 @@ async def test_a_line_cut_anywhere_is_put_together_again(server: ScriptedServer,
     assert (await run(await connect())).model_answer == "ANSWER: é"
 
 
+async def test_a_long_description_of_a_model_is_read_to_its_end(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    shown = lines({"license": "x" * 200_000, "model_info": {"llama.context_length": 512}})
+    pieces = [shown[at : at + 50_000] for at in range(0, len(shown), 50_000)]
+    server.routes["/api/show"] = stream(*pieces, content_type="application/json", pause=0.01)
+    engine = await connect()
+    assert engine._num_ctx == 512
+
+
 async def test_a_missing_model_says_how_to_get_it(server: ScriptedServer, connect: Connect) -> None:
     server.routes["/api/show"] = reply(404, {"error": "model 'stub' not found"})
     with pytest.raises(EngineStartError, match=r"ollama pull stub.*pull = true"):

@@ -289,6 +289,29 @@ async def test_server_text_is_cut_short_in_messages(stub: StubServer, connect: A
     assert len(str((await run(await connect())).error)) < 600
 
 
+@pytest.mark.parametrize("number", [10**400, float("nan"), float("inf"), -5, True, "7"])
+async def test_figures_that_cannot_be_true_were_not_measured_and_cost_no_answer(
+    stub: StubServer, connect: Any, number: object
+) -> None:
+    event = {**usage(prompt=number, completion=number, cost=number), "timings": {"predicted_ms": number}}
+    stub.script = [stream(sse(delta("ANSWER: 4"), delta(finish="stop"), event, "[DONE]"))]
+    generation = await run(await connect())
+    assert generation.model_answer == "ANSWER: 4"
+    assert (generation.prompt_tokens, generation.completion_tokens) == (None, None)
+    assert (generation.cost_usd, generation.timeline.server) == (None, {})
+
+
+async def test_a_long_list_of_models_is_read_to_its_end(stub: StubServer) -> None:
+    others = [{"id": f"other{number}", "description": "x" * 1000} for number in range(200)]
+    listed = json.dumps({"data": [*others, {"id": "stub", "max_model_len": 77}]}).encode()
+    pieces = [listed[at : at + 50_000] for at in range(0, len(listed), 50_000)]
+    stub.models = stream(*pieces, content_type="application/json", pause=0.01)
+    engine = OpenAICompatibleEngine(EngineConfig(model="stub", engine="openai-compatible", base_url=stub.url))
+    info = await engine.start()
+    await engine.close()
+    assert info.context_tokens == 77
+
+
 async def test_a_listed_model_tells_its_context(stub: StubServer) -> None:
     engine = OpenAICompatibleEngine(
         EngineConfig(model="stub", engine="openai-compatible", base_url=f"{stub.url}/")

@@ -182,6 +182,25 @@ def test_a_summary_that_does_not_fit_its_rows_is_said(make_row, write_rows, tmp_
     assert any("counts 9 samples" in warning for warning in run.summary.warnings)
 
 
+@pytest.mark.parametrize("number", [10**400, 1e300, float("inf"), float("nan"), -1])
+def test_a_summary_of_impossible_numbers_is_imported_without_them(
+    make_row, write_rows, tmp_path: Path, number: float
+) -> None:
+    names = ("accuracy", "started_at", "ended_at", "total_energy_joules")
+    counts = {"benchmark": "supergpqa", "total_samples": 3, "scored_samples": 1, "errors": 1}
+    path = write_rows(make_row(0), summary={**counts, **dict.fromkeys(names, number)})
+    [run] = import_path(path, output_dir=tmp_path / "out").runs
+    assert (run.status, run.summary.accuracy) == ("complete", 1.0)
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900])
+def test_a_row_nested_beyond_all_sense_is_imported(make_row, write_rows, tmp_path: Path, depth: int) -> None:
+    line = json.dumps(make_row(0)).encode()[:-1]
+    nested = line + b', "record_metadata": {"a": ' + b"[" * depth + b"]" * depth + b"}}\n"
+    [run] = import_path(write_rows(nested), output_dir=tmp_path / "out").runs
+    assert run.summary.accuracy == 1.0
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

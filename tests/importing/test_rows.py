@@ -156,7 +156,7 @@ def test_a_row_without_its_key_is_refused(make_row, missing: str) -> None:
 @pytest.mark.parametrize(
     "name", ["latency_seconds", "prompt_tokens", "cost_usd", "energy_joules", "score", "ttft"]
 )
-@pytest.mark.parametrize("value", ["12", None, True, float("nan"), [1]])
+@pytest.mark.parametrize("value", ["12", None, True, float("nan"), [1], 10**400, -(10**400)])
 def test_a_figure_that_is_no_number_was_not_measured(make_row, name: str, value: object) -> None:
     found = convert(make_row(**{name: value}), "")
     assert found.generation is not None

@@ -181,6 +181,15 @@ def test_figures_that_are_no_numbers_were_not_measured(driver):
     assert "NaN" not in (driver.directory / "b_m.summary.json").read_text()
 
 
+def test_a_count_beyond_any_float_was_not_measured(driver):
+    generation = Generation(
+        model_answer="a", completion_tokens=10**400, timeline=Timeline(latency_seconds=2.0)
+    )
+    row, summary = _one(driver, generation, Score(RIGHT))
+    assert (row.completion_tokens, row.throughput_tok_per_sec) == (None, None)
+    assert summary.accuracy == 1.0
+
+
 @pytest.mark.parametrize("sent", [None, {}, {"max_tokens": 16, "not_sent": ["temperature"]}])
 def test_what_was_sent_to_a_vendor_is_in_the_row(driver, sent):
     row, _ = _one(driver, Generation(model_answer="a", request_params=sent), Score(RIGHT))
