@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from evalray.backend import InferenceBackend
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
-from evalray.engines.figures import count_of
+from evalray.engines.figures import count_of, measure_of
 from evalray.errors import EngineStartError, RequestError
 from evalray.threads import in_thread
 from evalray.types import GenerationRequest
@@ -86,7 +86,7 @@ class BackendEngine(Engine):
             text=reply["content"],
             finish_reason=reply.get("finish_reason") or "stop",
             usage=Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))),
-            cost_usd=float(cost) if isinstance(cost, int | float) else None,
+            cost_usd=measure_of(cost),
             whole=True,
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -367,7 +366,6 @@ class Cell:
         }
 
 
-def _added(total: float | None, cost: Any) -> float | None:
-    """``total`` and a cost as a server gives it: what is no number was not measured."""
-    is_number = isinstance(cost, int | float) and 0 <= cost < math.inf
-    return (total or 0.0) + cost if is_number else total
+def _added(total: float | None, cost: float | None) -> float | None:
+    """``total`` and a cost, where there was one."""
+    return total if cost is None else (total or 0.0) + cost
