@@ -9,7 +9,7 @@ splitting off the reasoning are done once for all engines, around it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -125,6 +125,11 @@ class Engine(ABC):
         self.config = config
         self.reasons: bool = config.engine_args.get("reasoning") is True
         """Whether the model writes reasoning: told by ``engine_args.reasoning``, or learnt from a reply."""
+
+    @classmethod
+    def answer_args(cls, engine_args: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of ``engine_args`` that can change an answer."""
+        return {key: value for key, value in engine_args.items() if key not in cls.answer_neutral_args}
 
     @property
     def secrets(self) -> tuple[str, ...]:

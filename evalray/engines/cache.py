@@ -17,6 +17,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,10 @@ _KEPT = ("raw_text", "model_answer", "reasoning", "finish_reason", "prompt_token
 _GENERATION_FIELDS = frozenset(f.name for f in fields(Generation))
 
 
-def model_identity(config: EngineConfig, neutral_args: frozenset[str]) -> dict[str, Any] | None:
+def model_identity(config: EngineConfig, answer_args: Mapping[str, Any]) -> dict[str, Any] | None:
     """What answers, as plain data; ``None`` where that cannot be told on this machine.
 
-    ``neutral_args`` are the engine's ``answer_neutral_args``.
+    ``answer_args`` are those of ``config.engine_args`` that can change an answer.
     """
     source: Any = None
     if config.path is not None or config.engine in _PACKAGES:
@@ -53,7 +54,7 @@ def model_identity(config: EngineConfig, neutral_args: frozenset[str]) -> dict[s
         "model": config.model,
         "source": source,
         "base_url": config.base_url,
-        "engine_args": {k: v for k, v in config.engine_args.items() if k not in neutral_args},
+        "engine_args": dict(answer_args),
     }
 
 

@@ -103,13 +103,13 @@ class JudgePool:
     def identity(self) -> dict[str, Any]:
         """What can change a verdict: in the scorer's fingerprint, and no secret."""
         config = self.judge.deployment.engine_config
-        neutral = find_engine(config.engine).answer_neutral_args if not self.failure else frozenset()
+        args = config.engine_args
         return {
             "model": self.model,
             "engine": config.engine,
             "temperature": float(self.judge.temperature),
             "max_tokens": self.judge.max_tokens,
-            "engine_args": {k: v for k, v in config.engine_args.items() if k not in neutral},
+            "engine_args": dict(args) if self.failure else find_engine(config.engine).answer_args(args),
         }
 
     def open(self, around: JudgeSurroundings) -> None:

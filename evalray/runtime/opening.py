@@ -44,12 +44,11 @@ def open_planned_run(
     digest = _digest(provider, config) if planned.provider is not None else ""
     provider.load(max_samples=config.max_samples, split=config.dataset_split, seed=config.seed)
     head = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
-    neutral = find_engine(engine.engine).answer_neutral_args
     digest, prompt = digest or provider.digest(), prompt_hash(benchmark, config)
     fingerprint = run_fingerprint(
         config,
         engine=engine.engine,
-        engine_args={k: v for k, v in engine.engine_args.items() if k not in neutral},
+        engine_args=find_engine(engine.engine).answer_args(engine.engine_args),
         prompt_hash=prompt,
         data_digest=digest,
     )

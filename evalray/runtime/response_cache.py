@@ -40,7 +40,7 @@ class ModelCache:
     @classmethod
     def of(cls, config: EngineConfig, cache: ResponseCache, say: Callable[[str], None]) -> ModelCache | None:
         """``None``, and said, where it cannot be told which model this is.  Looks at the model's files."""
-        model = model_identity(config, find_engine(config.engine).answer_neutral_args)
+        model = model_identity(config, find_engine(config.engine).answer_args(config.engine_args))
         if model is None:
             say(
                 f"{config.model}: its file or revision is not known on this machine, so its replies are not "

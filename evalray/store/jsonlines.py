@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from errno import EACCES, EDQUOT, EEXIST, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import IO, Any
@@ -156,6 +157,21 @@ def store_error(path: Path, error: OSError) -> StoreError:
 def is_disk_full(error: BaseException) -> bool:
     """Whether the file system, or the user's share of it, has no room left."""
     return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
+
+
+def move_aside(path: Path, *, suffix: str = "") -> None:
+    """Rename to ``<name>.<timestamp>``, before ``suffix``, the end of the name; nothing is replaced.
+
+    Raises :class:`StoreError`.
+    """
+    stem, number = f"{path.name.removesuffix(suffix)}.{datetime.now(UTC):%Y%m%dT%H%M%S}", 0
+    target = path.with_name(f"{stem}{suffix}")
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{stem}-{number:03}{suffix}")
+    with store_errors(path):
+        path.rename(target)
+        sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

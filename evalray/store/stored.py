@@ -6,13 +6,12 @@ The old verdicts are moved aside, never deleted, and what a judge said in them c
 from __future__ import annotations
 
 from array import array
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from evalray.store.index import RunIndex
 from evalray.store.journal import LineReader, read_lines
-from evalray.store.jsonlines import store_errors, sync_directory
+from evalray.store.jsonlines import move_aside
 from evalray.store.layout import RunFiles
 from evalray.store.lines import read_score_head
 from evalray.store.run import RunStore
@@ -41,7 +40,7 @@ class StoredRun:
         """Open the run with no verdict given.  Raises :class:`StoreError`."""
         manifest, files = self.entry.manifest, RunFiles(self.entry.directory)
         if files.scores.exists() and files.scores.stat().st_size:
-            _move_aside(files.scores)
+            move_aside(files.scores, suffix=".jsonl")
         if self._reread:
             self._verdicts = _Verdicts(files, manifest.num_records, manifest.epochs)
         return sweep.open_run(
@@ -69,17 +68,6 @@ class StoredRun:
         who = (line.get("judge") or {}).get("model")
         fits = not self._judge_is_named if who is None else who == judge
         return line if fits else None
-
-
-def _move_aside(path: Path) -> None:
-    stamp, number = datetime.now(UTC).strftime("%Y%m%dT%H%M%S"), 0
-    target = path.with_name(f"scores.{stamp}.jsonl")
-    while target.exists():
-        number += 1
-        target = path.with_name(f"scores.{stamp}-{number:03}.jsonl")
-    with store_errors(path):
-        path.rename(target)
-        sync_directory(path.parent)
 
 
 class _Verdicts:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from evalray.errors import StoreError
 from evalray.store.fingerprint import run_name
-from evalray.store.jsonlines import read_json, redact, store_errors, sync_directory, write_json
+from evalray.store.jsonlines import move_aside, read_json, redact, store_errors, write_json
 from evalray.store.layout import RunFiles, RunManifest
 from evalray.store.lock import LOCK_NAME, DirectoryLock
 from evalray.store.run import RunStore
@@ -147,17 +146,10 @@ def _has_content(directory: Path) -> bool:
 
 
 def _move_aside(directory: Path) -> None:
-    """Rename to ``<name>.<timestamp>``, unless another process works there."""
+    """Rename it, unless another process works there."""
     lock = DirectoryLock(directory)
     try:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        target, number = directory.with_name(f"{directory.name}.{stamp}"), 1
-        while target.exists():
-            number += 1
-            target = directory.with_name(f"{directory.name}.{stamp}-{number}")
-        with store_errors(directory):
-            directory.rename(target)
-            sync_directory(directory.parent)
+        move_aside(directory)
     finally:
         lock.release()
 

@@ -49,11 +49,11 @@ def repeated_cells(cells: Sequence[Cell], source: str) -> Iterator[Problem]:
 
 def _identity(cell: Cell) -> str:
     config, engine = cell.config, cell.engine.name
-    neutral = engine_class(engine).answer_neutral_args if engine in ENGINES else frozenset()
+    args = cell.model.engine_args
     return run_fingerprint(
         config,
         engine=engine,
-        engine_args={k: v for k, v in cell.model.engine_args.items() if k not in neutral},
+        engine_args=engine_class(engine).answer_args(args) if engine in ENGINES else args,
         prompt_hash="",
         data_digest=repr((config.data, sorted(config.benchmark_args.items(), key=str))),
     )

@@ -17,10 +17,14 @@ from evalray.engines.cache import (
     reply_to_keep,
     request_identity,
 )
+from evalray.engines.openai_compatible import OpenAICompatibleEngine
 from evalray.types import Generation, GenerationRequest, SamplingParams, Timeline
 
 SERVER = EngineConfig("m", "openai-compatible", base_url="http://a/v1", engine_args={"stream": True})
-NEUTRAL = frozenset({"stream"})
+
+
+def identity(config: EngineConfig) -> dict[str, Any] | None:
+    return model_identity(config, OpenAICompatibleEngine.answer_args(config.engine_args))
 
 
 def request(prompt: str = "2+2?", **sampling: Any) -> GenerationRequest:
@@ -34,7 +38,7 @@ def key(
     epoch: int = 0,
     record: str = "r",
 ) -> str:
-    model = model_identity(config, NEUTRAL)
+    model = identity(config)
     assert model is not None
     return cache_key(request_identity(model, asked, epoch=epoch, record_id=record))
 
@@ -120,9 +124,9 @@ def test_a_model_that_cannot_be_told_from_another_has_no_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    assert model_identity(EngineConfig("m", "llamacpp", path="/no/such.gguf"), NEUTRAL) is None
+    assert identity(EngineConfig("m", "llamacpp", path="/no/such.gguf")) is None
     hub = EngineConfig("org/name", "vllm")
-    assert model_identity(hub, NEUTRAL) is None
+    assert identity(hub) is None
     reference = tmp_path / "models--org--name" / "refs" / "main"
     reference.parent.mkdir(parents=True)
     reference.write_text("a" * 40)
