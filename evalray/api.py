@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,24 @@ def plan_suite(suite: str | Path | Suite | None = None, **overrides: Any) -> Pla
     elif isinstance(suite, str | Path):
         suite = load_suite(suite, registry)
     return make_plan(suite, flags, registry=registry)
+
+
+def plan_all(models: Sequence[str], benchmarks: Sequence[str] | None = None, **overrides: Any) -> Plan:
+    """What every benchmark of the search path on ``models`` would run; ``benchmarks`` leaves only some.
+
+    What is left of a name is ``all_MODEL``: of the plan, its folder and its experiment.  Otherwise as
+    :func:`plan_suite`.
+    """
+    from evalray.catalog import runnable_benchmarks
+    from evalray.plan import make_plan
+    from evalray.suite import Registry, slug, suite_from_flags
+
+    name = slug("all_" + "+".join(map(slug, models)))
+    overrides |= {"model": list(models), "benchmark": list(benchmarks or runnable_benchmarks())}
+    overrides["sweep_id"] = overrides.get("sweep_id") or name
+    flags = _overrides(overrides)
+    registry = Registry.installed()
+    return make_plan(suite_from_flags(flags, registry, name=name), flags, registry=registry)
 
 
 def _overrides(given: dict[str, Any]) -> Overrides:

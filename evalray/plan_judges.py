@@ -61,12 +61,24 @@ class JudgeFinder:
             prompt_tokens=JUDGE_PROMPT_TOKENS,
             joins_cluster=self.joins_cluster,
         )
-        notes = [f"judge {name}: {note}" for note in (*choice.notes, *notes)]
+        notes = [f"judge {name}: {note}" for note in (*self._unused(entry), *choice.notes, *notes)]
         if choice.unsupported:
             notes.append(f"judge {name} cannot be asked: {choice.unsupported}")
         return JudgeDeployment(
             deployment, self.section.temperature, self.section.max_tokens, notes, choice.unsupported
         )
+
+    def _unused(self, entry: ModelEntry) -> list[str]:
+        """The keys of ``[judge]`` that do not apply to this judge, where there are any."""
+        given = self.section.model_fields_set & EngineSettings.model_fields.keys()
+        if any(entry is model for model in self.models):
+            unused, why = given, f"{entry.name} is run as [[models]] says"
+        else:
+            unused, why = given - entry.model_fields_set, f"the engine is {entry.engine}"
+            if self.engine is not None:
+                unused |= {key for key in given & {"engine"} if self.section.engine != self.engine}
+        names = ", ".join(sorted(unused))
+        return [f"[judge] {names}: not used, as {why}"] if names else []
 
     def _entry(self, name: str) -> ModelEntry:
         section = self.section

@@ -12,7 +12,7 @@ from evalray.engines.base import EngineConfig
 from evalray.engines.model_path import resolve_model_path
 from evalray.engines.vllm_args import model_source
 from evalray.errors import EngineStartError
-from evalray.suite.engine_choice import LLAMACPP, VLLM
+from evalray.suite.engine_choice import LLAMACPP, VLLM, takes_key
 from evalray.suite.expand import looks_local, path_or_glob_exists
 from evalray.types import RunConfig
 from evalray.wording import counted
@@ -29,7 +29,7 @@ def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) ->
                 resolve_model_path(config.path)
         except EngineStartError as error:
             notes.append(str(error))
-    if config.api_key_env and not os.environ.get(config.api_key_env):
+    if config.api_key_env and takes_key(config.engine) and not os.environ.get(config.api_key_env):
         notes.append(f"environment variable {config.api_key_env} (api_key_env) is not set")
     if gpus and not joins_cluster and (here := gpus_here()) < gpus:
         notes.append(f"needs {counted(gpus, 'GPU')}, {here or 'none'} known on this machine")
@@ -56,9 +56,12 @@ def cell_notes(config: RunConfig, benchmark: Benchmark | None) -> list[str]:
         return []
     if looks_local(data):
         return [f"data {data} is not there"]
-    if _in_hub_cache(data):
+    if benchmark.streaming and not benchmark.files:
+        notes = [f"data set {data} is streamed from the hub: records are read as they are needed"]
+    elif _in_hub_cache(data):
         return []
-    notes = [f"data set {data} comes from the hub: the first run downloads it"]
+    else:
+        notes = [f"data set {data} comes from the hub: the first run downloads it"]
     if gated and not _has_hub_token():
         notes.append(f"{data} is gated: accept its terms on the hub and set HF_TOKEN")
     return notes

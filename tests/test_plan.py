@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalray.benchmarks import BenchmarkListing
-from evalray.cli.tables import plan_lines
+from evalray.cli.plan_text import plan_lines
 from evalray.definition import Benchmark
 from evalray.deployments import PROMPT_ALLOWANCE_TOKENS
 from evalray.errors import ConfigError
@@ -303,6 +303,22 @@ def test_data_that_was_downloaded_before_is_not_announced_as_a_download(
     assert planned(text).runs[0].notes == []
 
 
+def test_data_that_is_streamed_is_not_said_to_be_downloaded(
+    planned: Planned, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    listing = registry.benchmarks["hub"]
+    assert listing.benchmark is not None
+    registry.benchmarks["hub"] = replace(listing, benchmark=replace(listing.benchmark, streaming=True))
+    note = planned(MODEL + '[[benchmarks]]\nname = "hub"\n').runs[0].notes[0]
+    assert note == "data set org/name is streamed from the hub: records are read as they are needed"
+
+
+def test_tools_of_an_agent_are_not_used_by_the_direct_backend(planned: Planned) -> None:
+    run = planned(MODEL + BENCHMARK + 'agent = "simple"\ntools = ["calculator"]\n').runs[0]
+    assert "agent, tools: not used by the backend jarvis-direct" in run.notes
+
+
 def test_a_cluster_that_is_joined_may_have_the_gpus(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,3 +449,46 @@ def test_a_single_run_is_planned_from_flags(registry: Registry) -> None:
 
 def test_the_same_input_gives_the_same_plan(planned: Planned) -> None:
     assert plan_to_dict(planned()) == plan_to_dict(planned())
+
+
+# -- how it is shown ----------------------------------------------------------------------------
+
+
+def _shown(plan: Plan) -> list[str]:
+    return [line.plain for line in plan_lines(plan)]
+
+
+def test_a_note_of_many_cells_is_said_once_with_the_cells_it_is_of(planned: Planned) -> None:
+    text = (
+        f'[[models]]\nname = "key"\napi_key_env = "SOME_KEY"\n{SERVER}'
+        + MODEL
+        + '[[benchmarks]]\nname = "hub"\n'
+        + BENCHMARK
+        + 'agent = "simple"\n'
+    )
+    lines = _shown(planned(text))
+    for note, whose in (("SOME_KEY", "key"), ("downloads it", "hub"), ("agent: not used", "own")):
+        [place] = [number for number, line in enumerate(lines) if note in line]
+        assert lines[place + 1].strip() == f"for {whose}"
+
+
+def test_a_note_of_every_cell_is_of_all_runs_and_one_of_a_single_cell_names_it(planned: Planned) -> None:
+    server = MODEL.replace('engine = "openai-compatible"\n', "")
+    lines = _shown(planned(server + BENCHMARK + '[[benchmarks]]\nname = "hub"\ndata = "sample"\n'))
+    assert (
+        lines[next(n for n, line in enumerate(lines) if "no engine given" in line) + 1].strip()
+        == "for all 2 runs"
+    )
+    lines = _shown(planned(server + BENCHMARK))
+    assert (
+        lines[next(n for n, line in enumerate(lines) if "no engine given" in line) + 1].strip()
+        == "for own · m"
+    )
+
+
+def test_cells_that_are_skipped_for_one_reason_are_named_by_what_they_share(planned: Planned) -> None:
+    lines = _shown(
+        planned(VALID + '[[models]]\nname = "n"\nengine = "sglang"\n' + '[[benchmarks]]\nname = "hub"\n')
+    )
+    [place] = [number for number, line in enumerate(lines) if "engine 'sglang' is not available" in line]
+    assert lines[place + 1].strip() == "for n"

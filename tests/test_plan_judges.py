@@ -110,3 +110,25 @@ def test_a_plan_as_data_has_its_judges() -> None:
 def test_a_key_in_the_judge_section_is_refused() -> None:
     with pytest.raises(ConfigError, match="api_key_env"):
         planned(judge={"model": "gpt-4o", "api_key": "sk-x"})
+
+
+@pytest.mark.parametrize(
+    ("setup", "unused"),
+    [
+        (
+            {"judge": {"model": "m", "replicas": 2, "engine_args": {"reasoning": True}}},
+            "judge m: [judge] engine_args, replicas: not used, as m is run as [[models]] says",
+        ),
+        (
+            {"judge": {"model": "j", "base_url": _URL, "replicas": 2}, "judge_engine": "ollama"},
+            "judge j: [judge] base_url: not used, as the engine is ollama",
+        ),
+        ({"judge": {"model": "m", "temperature": 0.5, "max_tokens": 9}}, None),
+        ({"judge": {"model": "j", "engine": "ollama", "replicas": 2}}, None),
+    ],
+)
+def test_keys_of_the_judge_section_without_effect_are_named(
+    setup: dict[str, Any], unused: str | None
+) -> None:
+    found = [note for note in planned(**setup).runs[0].notes if "[judge]" in note]
+    assert found == ([unused] if unused else [])

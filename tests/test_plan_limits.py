@@ -97,7 +97,37 @@ def test_only_an_engine_over_the_network_adapts_and_it_can_be_turned_off(
     ],
 )
 def test_a_cost_that_cannot_be_bounded_is_said_once_beforehand(config: EngineConfig, warned: bool) -> None:
-    warnings = cost_warnings(1.0, [config, config])
+    warnings = [line for line in cost_warnings(1.0, [config, config]) if "cannot bound" in line]
     assert len(warnings) == int(warned)
     assert all(config.model in warning for warning in warnings)
     assert cost_warnings(None, [config]) == []
+
+
+def _keyed(model: str, engine: str = "openai-compatible") -> EngineConfig:
+    return EngineConfig(model, engine, base_url="http://a/v1", api_key_env="KEY")
+
+
+def test_models_without_a_known_price_are_named_in_one_line() -> None:
+    [line] = cost_warnings(1.0, [_keyed("a"), EngineConfig("b", "openai"), EngineConfig("gpt-4o", "openai")])
+    assert "cannot bound a, b:" in line
+    assert "gpt-4o" not in line
+    [many] = cost_warnings(1.0, [_keyed(f"m{i}") for i in range(20)])
+    assert "m7 and 12 more" in many
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "vllm", "ollama", "lemonade"])
+def test_an_engine_on_ones_own_hardware_costs_no_dollars_and_is_not_said_to_have_no_price(
+    engine: str,
+) -> None:
+    [line] = cost_warnings(1.0, [_keyed("m", engine)])
+    assert line == (
+        f"max_cost_usd will not end this sweep (m: {engine} cost no dollars); max_tokens_total bounds it"
+    )
+    assert cost_warnings(1.0, [_keyed("m", engine), EngineConfig("gpt-4o", "openai")]) == []
+
+
+def test_a_server_without_a_key_is_said_to_bound_nothing_only_where_no_other_model_costs() -> None:
+    server = EngineConfig("m", "openai-compatible", base_url="http://a/v1")
+    [line] = cost_warnings(1.0, [server])
+    assert "what a server may report" in line
+    assert cost_warnings(1.0, [server, EngineConfig("gpt-4o", "openai")]) == []

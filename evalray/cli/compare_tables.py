@@ -78,9 +78,17 @@ def _interval(difference: Difference) -> str:
 
 
 def _p(value: float | None) -> str:
+    """A p-value for a table's cell."""
     if value is None:
         return "–"
     return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _p_is(value: float | None) -> str:
+    """A p-value in a sentence: ``p = 0.012``, ``p < 0.001``."""
+    if value is None:
+        return "p –"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def _style(difference: Difference) -> str:
@@ -90,11 +98,11 @@ def _style(difference: Difference) -> str:
 
 
 def _headline(name: str, d: Difference, several: bool) -> Text:
-    adjusted = f", {_p(d.p_adjusted)} by Holm" if several and d.p_adjusted is not None else ""
+    adjusted = f", {_p_is(d.p_adjusted)} by Holm" if several and d.p_adjusted is not None else ""
     line = Text(f"  {name}  A {percent(d.a)}  B {percent(d.b)}  difference ")
     line.append(f"{points(d.difference)} points", f"bold {_style(d)}".strip())
     line.append(
-        f" (95 % {_interval(d)}), p = {_p(d.p_value)} {_TESTS[d.test]}{adjusted}; "
+        f" (95 % {_interval(d)}), {_p_is(d.p_value)} {_TESTS[d.test]}{adjusted}; "
         f"B better {d.wins:,}, worse {d.losses:,}, same {d.ties:,}"
     )
     return line
@@ -103,7 +111,9 @@ def _headline(name: str, d: Difference, several: bool) -> Text:
 def _table(*headers: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, header_style="bold")
     for number, header in enumerate(headers):
-        table.add_column(header, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(
+            header, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number > 0
+        )
     return table
 
 
@@ -118,15 +128,20 @@ def _measures(
 ) -> Table:
     from evalray.compare import TOTALS
 
-    table = _table("  median of paired records", "A", "B", "B/A", "n")
+    """Each row says what it is: the median over the paired records, or a figure of the whole run."""
+    table = _table("  figure", "A", "B", "B/A", "records")
     for change in changes:
         ratio = "–" if change.ratio is None else f"{change.ratio:.2f}×"
         table.add_row(
-            f"  {change.label}", _figure(change.median_a), _figure(change.median_b), ratio, f"{change.n:,}"
+            f"  median {change.label}",
+            _figure(change.median_a),
+            _figure(change.median_b),
+            ratio,
+            f"{change.n:,}",
         )
     for name, (a, b) in totals.items():
         ratio = f"{b / a:.2f}×" if a and b is not None else "–"
-        table.add_row(f"  {TOTALS[name]}", _figure(a), _figure(b), ratio, "")
+        table.add_row(f"  {TOTALS[name]}", _figure(a), _figure(b), ratio, "all")
     return table
 
 
@@ -135,7 +150,7 @@ def _subjects(subjects: dict[str, Difference]) -> Table:
     ranked = sorted(
         subjects.items(), key=lambda item: (_or_one(item[1].p_value), -abs(item[1].difference), item[0])
     )
-    table = _table("  subject", "n", "A", "B", "difference", "95 %", "p Holm")
+    table = _table("  subject", "n", "A", "B", "B − A", "95 %", "p Holm")
     for name, d in ranked[:_MAX_SUBJECTS]:
         certain = d.p_adjusted is not None and d.p_adjusted < _SIGNIFICANCE
         style = _style(d) if certain else ""

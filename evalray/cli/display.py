@@ -20,6 +20,7 @@ from rich.text import Text
 
 from evalray.cli.frame import SweepTotals, render_frame
 from evalray.cli.text import count, duration, percent, quoted_block, rate, safe_line
+from evalray.cli.wrapping import wrapped
 from evalray.runtime.progress import RunProgress, SweepProgress
 
 _LOOK_SECONDS = 0.25
@@ -139,7 +140,8 @@ class LiveDisplay(Display):
         self._live.update(Text("\n", no_wrap=True).join(lines), refresh=True)
 
     def log(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style), soft_wrap=True)
+        for line in wrapped(Text(text, style), self.console, self.console.width):
+            self.console.print(line, soft_wrap=True)
 
 
 class PlainDisplay(Display):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from evalray.cli.report import Report
 from evalray.cli.tables import energy_lines, rate_lines, reasons, results_lines
 from evalray.cli.text import safe_line
+from evalray.cli.wrapping import unbroken
 from evalray.plan import Plan
 from evalray.runtime.progress import SweepProgress
 from evalray.runtime.result import (
@@ -73,18 +74,22 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
     parts += [Text(safe_line(error, 1_000), "red") for error in result.errors if error not in told]
     verdict, style = _verdict(result)
     parts.append(Text(verdict, style))
-    parts.append(Text(f"  files   {result.directory.absolute()}"))
+    parts.append(unbroken(f"  files   {result.directory.absolute()}"))
     report = result.directory / "report.html"
     if report.is_file():
-        parts.append(Text(f"  report  {report.absolute()}"))
+        parts.append(unbroken(f"  report  {report.absolute()}"))
     if result.untracked:
         parts.append(Text(f"  mlflow  {safe_line(result.untracked, 1_000)}", "yellow"))
     elif plan.tracking_enabled:
-        parts.append(Text(f"  mlflow  {_tracking_hint(plan)}"))
+        parts.append(unbroken(f"  mlflow  {_tracking_hint(plan)}"))
     if _can_continue(result):
-        parts.append(Text(f"  resume  {resume_command(args)}", "bold"))
+        parts.append(unbroken(f"  resume  {resume_command(args, result.larger_budget)}", "bold"))
+        if result.larger_budget:
+            parts.append(
+                Text(f"          the budget is used up: any {_flags_of(result)} above it will do", "dim")
+            )
     elif any(run.status == "failed" for run in result.runs):
-        parts.append(Text(f"  again   {resume_command(args)}   (once the cause above is mended)", "bold"))
+        parts.append(unbroken(f"  again   {resume_command(args)}   (once the cause above is mended)", "bold"))
     return parts
 
 
@@ -121,9 +126,30 @@ def _can_continue(result: SweepResult) -> bool:
     return stopped or any(run.status == "partial" for run in result.runs)
 
 
-def resume_command(args: Sequence[str]) -> str:
-    """The command that continues this sweep: the same again, but for ``--fresh``."""
-    return shlex.join(["evalray", *(arg for arg in args if arg != "--fresh")])
+def resume_command(args: Sequence[str], budget: Mapping[str, float] | None = None) -> str:
+    """The command that continues this sweep: the same again, but for ``--fresh``, and with ``budget``.
+
+    ``budget`` is a limit by its flag's name, in place of the one that ``args`` may give.
+    """
+    kept = [arg for arg in args if arg != "--fresh"]
+    for flag, limit in (budget or {}).items():
+        kept = [*_without_option(kept, flag), flag, f"{limit:.15g}"]
+    return shlex.join(["evalray", *kept])
+
+
+def _without_option(args: Sequence[str], flag: str) -> list[str]:
+    """``args`` without ``flag VALUE`` and ``flag=VALUE``."""
+    kept: list[str] = []
+    skip = False
+    for arg in args:
+        if not skip and arg != flag and not arg.startswith(f"{flag}="):
+            kept.append(arg)
+        skip = not skip and arg == flag
+    return kept
+
+
+def _flags_of(result: SweepResult) -> str:
+    return " and ".join(result.larger_budget)
 
 
 def last_words(report: Report, progress: SweepProgress) -> None:

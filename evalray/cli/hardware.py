@@ -35,13 +35,13 @@ def probe(
     Kept in EVALRAY_CACHE (or the user's cache folder) and used where the hardware table has no row.  What was
     measured on a busy machine is measured again the next time.
     """
-    from evalray.cli.tables import names_table
+    from evalray.cli.tables import listing
     from evalray.telemetry import cached_probe
 
     report: Report = ctx.obj
     result = cached_probe(device, threads, refresh=refresh, budget_seconds=seconds)
     report.fields["probe"] = asdict(result)
-    report.show(names_table(("figure", "achievable", "spread", "how"), result.rows()))
+    report.show(*listing(("figure", "achievable", "spread", "how"), result.rows(), report.width))
     if result.is_noisy:
         report.say("the repeats differ widely, as on a busy machine: run it again when it is idle")
     return 0

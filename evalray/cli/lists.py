@@ -16,10 +16,10 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout."
 
 
 def _show(report: Report, key: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> int:
-    from evalray.cli.tables import names_table
+    from evalray.cli.tables import listing
 
     report.fields[key] = [dict(zip(columns, row, strict=True)) for row in rows]
-    report.show(names_table(columns, rows))
+    report.show(*listing(columns, rows, report.width))
     return 0
 
 

@@ -46,8 +46,15 @@ class Report:
         sys.stderr.write(f"evalray: {message}\n")
 
     def say(self, message: str) -> None:
-        """One line on stderr."""
-        sys.stderr.write(safe_line(message, 2_000) + "\n")
+        """One line on stderr; on a terminal as many as it takes."""
+        line = safe_line(message, 2_000)
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.text import Text
+
+            _print(Text(line), Console(stderr=True, highlight=False, markup=False, emoji=False))
+            return
+        sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
     def show(self, *renderables: RenderableType) -> None:
@@ -58,7 +65,7 @@ class Report:
         console = _console()
         try:
             for renderable in renderables:
-                console.print(renderable, soft_wrap=not console.is_terminal)
+                _print(renderable, console)
         except (BrokenPipeError, SystemExit):  # Rich ends the program itself for a reader that left
             discard_stdout()
         except OSError as error:
@@ -105,6 +112,18 @@ def _console() -> Console:
     if not console.is_terminal:
         console.width = _FILE_WIDTH
     return console
+
+
+def _print(renderable: RenderableType, console: Console) -> None:
+    from rich.text import Text
+
+    from evalray.cli.wrapping import wrapped
+
+    if not isinstance(renderable, Text) or not console.is_terminal:
+        console.print(renderable, soft_wrap=not console.is_terminal)
+        return
+    for line in wrapped(renderable, console, console.width):
+        console.print(line, soft_wrap=True)
 
 
 @contextmanager

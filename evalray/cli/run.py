@@ -22,12 +22,12 @@ def run(report: Report, selection: SelectionFlags, control: ControlFlags, output
     usage or configuration; 3 stopped before its end (circuit breaker, full disk, Ray lost), resumable; 4 done, but
     cells were skipped, or the budget was reached, resumable; 130 interrupted, resumable.
     """
-    return carry_out(report, selection, control, output)
+    return carry_out(report, _make_plan(selection), control, output)
 
 
-def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, output: OutputFlags) -> int:
-    """Plan and run what the flags select; the exit code."""
-    the_plan = _make_plan(report, selection)
+def carry_out(report: Report, the_plan: Plan, control: ControlFlags, output: OutputFlags) -> int:
+    """Run a plan, or show it; the exit code."""
+    report.fields |= {"sweep_id": the_plan.sweep_id, "dir": str(the_plan.directory.absolute())}
     if control.dry_run:
         return _show_plan(report, the_plan)
 
@@ -55,21 +55,27 @@ def carry_out(report: Report, selection: SelectionFlags, control: ControlFlags, 
 @takes(SelectionFlags, OutputFlags)
 def plan(report: Report, selection: SelectionFlags, output: OutputFlags) -> int:
     """Show what `run` would run, and where.  Starts nothing; needs no GPU, network or key."""
-    return _show_plan(report, _make_plan(report, selection))
+    the_plan = _make_plan(selection)
+    report.fields |= {"sweep_id": the_plan.sweep_id, "dir": str(the_plan.directory.absolute())}
+    return _show_plan(report, the_plan)
 
 
-def _make_plan(report: Report, selection: SelectionFlags) -> Plan:
+def _make_plan(selection: SelectionFlags) -> Plan:
     from evalray.api import plan_suite
 
+    return plan_suite(selection.config, **given_flags(selection))
+
+
+def given_flags(selection: SelectionFlags) -> dict[str, Any]:
+    """The flags as overrides of a suite, but for which suite it is."""
     flags: dict[str, Any] = asdict(selection)
-    config, no_tracking = flags.pop("config"), flags.pop("no_tracking")
-    the_plan = plan_suite(config, tracking_enabled=False if no_tracking else None, **flags)
-    report.fields |= {"sweep_id": the_plan.sweep_id, "dir": str(the_plan.directory.absolute())}
-    return the_plan
+    no_tracking = flags.pop("no_tracking")
+    del flags["config"]
+    return {**flags, "tracking_enabled": False if no_tracking else None}
 
 
 def _show_plan(report: Report, the_plan: Plan) -> int:
-    from evalray.cli.tables import plan_fields, plan_lines
+    from evalray.cli.plan_text import plan_fields, plan_lines
 
     report.fields |= plan_fields(the_plan)
     report.show(*plan_lines(the_plan))

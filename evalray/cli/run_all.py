@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from evalray.cli.flags import ControlFlags, OutputFlags, SelectionFlags, takes
 from evalray.cli.report import Report
-from evalray.cli.run import carry_out
+from evalray.cli.run import carry_out, given_flags
 from evalray.errors import ConfigError, Problem
 
 
@@ -17,17 +15,13 @@ def run_all(report: Report, selection: SelectionFlags, control: ControlFlags, ou
     Takes the flags of `run`; -b leaves only the benchmarks it names. What is gated or cannot run here is
     skipped and said. Exit codes as for `run`.
     """
-    from evalray.catalog import runnable_benchmarks
-    from evalray.suite import slug
-
     if selection.config is not None:
         hint = "run -c FILE, or run-all -m MODEL"
         raise ConfigError([Problem("command line", "--config", "run-all takes no suite", hint)])
     if not selection.model:
         raise ConfigError([Problem("command line", "--model", "missing", "-m MODEL is needed")])
-    chosen = replace(
-        selection,
-        benchmark=selection.benchmark or runnable_benchmarks(),
-        sweep_id=selection.sweep_id or slug("all_" + "+".join(map(slug, selection.model))),
-    )
-    return carry_out(report, chosen, control, output)
+    from evalray.api import plan_all
+
+    flags = given_flags(selection)
+    the_plan = plan_all(flags.pop("model"), flags.pop("benchmark"), **flags)
+    return carry_out(report, the_plan, control, output)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
-from evalray.plan import Deployment, JudgeDeployment, Plan, PlannedRun, judge_to_dict
 from evalray.reports.table import run_warnings
 from evalray.types import RunConfig, RunSummary
-from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.runtime.result import RunOutcome
@@ -40,7 +39,11 @@ _RESULT_COLUMNS = (
     ("p50 s", 6),
     ("wall", 9),
 )
-_MAX_NAMES = 8
+#: Runs that are named one by one where a text is of many.
+MAX_NAMES = 8
+#: Between two columns, and what a column of text needs to be read in lines of.
+_GAP = 3
+_LEAST_FOLDED = 28
 _CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
 
 
@@ -81,7 +84,7 @@ def rate_lines(runs: Sequence[RunOutcome]) -> list[Text]:
         rates = run.summary.scorer_rates.items() if run.summary is not None else ()
         known = [f"{name.replace('_', ' ')} {rate:.1%}" for name, rate in rates if rate is not None]
         if known:
-            name = _cell_name(run)
+            name = cell_name(run)
             lines.append(Text(f"  {name}: {safe_line(', '.join(known), 500)}"))
     return lines
 
@@ -96,7 +99,7 @@ def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
             continue
         found = list(_device_figures(summary))
         if found:
-            name = _cell_name(run)
+            name = cell_name(run)
             lines.append(Text(f"  {name}: {', '.join(found)}"))
         if summary.total_energy_joules is None:
             why = summary.energy_reason or "no request was in a measured stretch"
@@ -171,9 +174,9 @@ def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
         if len(names) == 1:
             lines.append(Text(f"{names[0]}: {what}", style))
             continue
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         lines.append(Text(f"{len(names)} runs: {what}", style))
-        lines.append(Text(f"  {', '.join(names[:_MAX_NAMES])}{more}", "dim"))
+        lines.append(Text(f"  {', '.join(names[:MAX_NAMES])}{more}", "dim"))
     return lines
 
 
@@ -191,146 +194,9 @@ def run_names(runs: Sequence[RunOutcome]) -> list[tuple[str, str]]:
     return names
 
 
-def plan_lines(plan: Plan) -> list[Text]:
-    """What would run where."""
-    lines = [Text(safe_line(plan.name, 200), "bold")]
-    if plan.description:
-        lines.append(Text(f"  {safe_line(plan.description, 500)}", "dim"))
-    lines.append(Text(f"  directory  {plan.directory.absolute()}"))
-    lines.append(
-        Text(f"  ray        {safe_line(plan.address) if plan.address else 'started on this machine'}")
-    )
-    tracking = safe_line(plan.tracking_uri) if plan.tracking_uri else "store beside the results"
-    lines.append(Text(f"  mlflow     {tracking if plan.tracking_enabled else 'off'}"))
-    if settings := ", ".join(_telemetry_settings(plan)):
-        lines.append(Text(f"  telemetry  {settings}"))
-    for deployment in plan.deployments:
-        lines += _deployment_lines(deployment, plan)
-    for judge in plan.judges:
-        lines += _judge_lines(judge, plan)
-    if plan.skipped:
-        lines.append(Text(f"\nskipped: {len(plan.skipped)}", "bold yellow"))
-        lines += _skipped_lines(plan.skipped)
-    lines += [Text(f"warning: {safe_line(warning, 1_000)}", "yellow") for warning in plan.warnings]
-    total = f"{counted(len(plan.runs), 'run')} on {counted(len(plan.deployments), 'deployment')}"
-    return [*lines, Text(f"\n{total}", "bold")]
-
-
-def _telemetry_settings(plan: Plan) -> Iterable[str]:
-    """What of ``[telemetry]`` is set."""
-    settings = plan.telemetry
-    if settings.estimate:
-        yield "energy estimated for GPUs that measure none"
-    if settings.grid_gco2e_per_kwh is not None:
-        yield f"grid at {settings.grid_gco2e_per_kwh:g} gCO2e/kWh"
-    if settings.prometheus_port is not None:
-        port = f"port {settings.prometheus_port}" if settings.prometheus_port else "any free port"
-        yield f"Prometheus at {safe_line(settings.prometheus_host, 300)}, {port}"
-
-
-def _judge_lines(judge: JudgeDeployment, plan: Plan) -> list[Text]:
-    asking = dict.fromkeys(run.config.benchmark for run in plan.runs if run.judge is judge)
-    lines = _deployment_lines(judge.deployment, plan)
-    lines[0] = Text(f"\njudge {safe_line(judge.model, 200)}", "bold")
-    asked = f"temperature {judge.temperature:g}, max_tokens {judge.max_tokens:,}"
-    lines.append(Text(f"    asked for {safe_line(', '.join(asking), 300)}: {asked}"))
-    return lines
-
-
-def _skipped_lines(cells: Sequence[PlannedRun]) -> list[Text]:
-    """Cells by the reason they share: OpenJarvis's suites have many, for few reasons."""
-    by_reason: dict[str, list[str]] = {}
-    for cell in cells:
-        by_reason.setdefault(cell.reason, []).append(_cell_name(cell.config))
-    lines = []
-    for reason, names in by_reason.items():
-        lines.append(Text(f"  {safe_line(reason, 500)}", "yellow"))
-        lines += [Text(f"    {name}", "dim") for name in names]
-    return lines
-
-
-def plan_fields(plan: Plan) -> dict[str, Any]:
-    """The plan as the fields of a JSON object: ``runs`` has every cell, in the order of the plan."""
-    return {
-        "name": plan.name,
-        "address": plan.address,
-        "tracking_uri": plan.tracking_uri,
-        "telemetry": plan.telemetry.model_dump(),
-        "warnings": plan.warnings,
-        "judges": [judge_to_dict(judge, plan) for judge in plan.judges],
-        "runs": [
-            *(_cell_fields(run, deployment) for deployment in plan.deployments for run in deployment.runs),
-            *(_cell_fields(run, None) for run in plan.skipped),
-        ],
-    }
-
-
-def _cell_fields(run: PlannedRun, deployment: Deployment | None) -> dict[str, Any]:
-    config = run.config
-    fields: dict[str, Any] = {
-        "benchmark": config.benchmark,
-        "model": config.model,
-        "results": None,
-        "summary": None,
-        "accuracy": None,
-        "outcomes": {},
-        "status": run.status,
-        "reason": run.reason,
-        "notes": run.notes,
-        "engine": deployment.engine_config.engine if deployment else config.engine_key,
-        "max_samples": config.max_samples,
-        "epochs": config.epochs,
-        "pass_k": config.pass_k,
-        "num_fewshot": config.num_fewshot,
-        "temperature": config.temperature,
-        "max_tokens": config.max_tokens,
-        "seed": config.seed,
-    }
-    if deployment is not None:
-        fields |= {
-            "replicas": deployment.replicas,
-            "gpus_per_replica": deployment.gpus_per_replica,
-            "in_flight": deployment.expected_in_flight,
-        }
-    return fields
-
-
-def _cell_name(run: RunConfig | RunOutcome) -> str:
+def cell_name(run: RunConfig | RunOutcome) -> str:
+    """Benchmark and model."""
     return f"{safe_line(run.benchmark, 100)} · {safe_line(run.model, 200)}"
-
-
-def _deployment_lines(deployment: Deployment, plan: Plan) -> list[Text]:
-    config = deployment.engine_config
-    replicas = counted(deployment.replicas, "replica")
-    each = (
-        f"{deployment.gpus_per_replica:g} GPU"
-        if deployment.gpus_per_replica
-        else f"{deployment.cpus_per_replica:g} CPU"
-    )
-    if plan.address and deployment.may_span_nodes:
-        each += f", over several nodes where none has {deployment.gpus_per_replica}"
-    known = deployment.expected_in_flight
-    in_flight = f"{known} in flight" if known else "in flight as the engine has room"
-    lines = [
-        Text(f"\n{safe_line(deployment.model, 200)}", "bold"),
-        Text(f"  {safe_line(config.engine, 100)}, {replicas} × {each}, {in_flight}", "cyan"),
-    ]
-    source = config.path or config.base_url
-    if source:
-        lines.append(Text(f"  {safe_line(source, 300)}", "dim"))
-    for run in deployment.runs:
-        settings = run.config
-        samples = "all samples" if settings.max_samples is None else counted(settings.max_samples, "sample")
-        epochs = f" × {settings.epochs} epochs" if settings.epochs > 1 else ""
-        sampling = (
-            f"temperature {settings.temperature:g}, max_tokens {settings.max_tokens:,}, seed {settings.seed}"
-        )
-        more = f", {settings.num_fewshot}-shot" if settings.num_fewshot else ""
-        if settings.pass_k:
-            more += f", pass@{','.join(map(str, settings.pass_k))}"
-        lines.append(Text(f"    {safe_line(settings.benchmark, 100)}: {samples}{epochs}, {sampling}{more}"))
-        lines += [Text(f"      ! {safe_line(note, 500)}", "yellow") for note in run.notes]
-    return lines
 
 
 def doctor_table(checks: Sequence[Check]) -> Table:
@@ -352,11 +218,29 @@ def doctor_table(checks: Sequence[Check]) -> Table:
     return table
 
 
-def names_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A list of things with a name and a few facts each."""
+def listing(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[RenderableType]:
+    """Things with a name and a few facts each, in at most ``width`` cells: no name or figure is ever cut.
+
+    A table, of which only the last column is folded; where that is too wide, a paragraph for each thing.
+    """
+    cells = [[safe_line(cell, 300) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(head, *cells, strict=True)]
+    last = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+    if last < min(widths[-1], _LEAST_FOLDED):
+        return [line for row in cells for line in _paragraph(head, row)]
     table = _table()
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(safe_line(cell, 300)) for cell in row))
-    return table
+    for number, header in enumerate(head, 1):
+        table.add_column(header, no_wrap=number < len(head), overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return [table]
+
+
+def _paragraph(head: Sequence[str], row: Sequence[str]) -> Iterable[Text]:
+    """The name, and below it what is known of it; a figure keeps its unit beside it."""
+    yield Text(row[0], "bold")
+    facts = [f"{name} {fact}" for name, fact in zip(head[1:], row[1:], strict=True) if fact]
+    if facts:
+        yield Text(
+            "    " + "; ".join(fact if len(fact) > 40 else fact.replace(" ", "\u00a0") for fact in facts)
+        )

@@ -22,14 +22,14 @@ def telemetry(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Show energy, MFU and MBU of finished runs, where each device's joules went, and plots of their power."""
-    from evalray.cli.tables import names_table
+    from evalray.cli.tables import listing
     from evalray.telemetry_report import telemetry_report
 
     report: Report = ctx.obj
     found = telemetry_report(path, plot)
     report.fields |= {"runs": found.runs, "plots": found.plots, "plot": found.written}
     for table in found.tables:
-        report.show(names_table(table.head, table.rows))
+        report.show(*listing(table.head, table.rows, report.width))
     for note in found.notes:
         report.say(note)
     for line in found.plot_lines():

@@ -22,9 +22,9 @@ _LARGE_SHARE_UNSCORED = 0.01
 SIGNIFICANCE = 0.05
 #: Run totals that are shown side by side, from the summaries.
 TOTALS = {
-    "output_tokens_per_second": "output tokens/s, whole run",
-    "samples_per_second": "samples/s, whole run",
-    "wall_seconds": "wall time, s",
+    "output_tokens_per_second": "whole run's output tokens/s",
+    "samples_per_second": "whole run's samples/s",
+    "wall_seconds": "whole run's wall time, s",
     "total_cost_usd": "total cost, USD",
     "total_energy_joules": "total energy, J",
     "total_input_tokens": "total prompt tokens",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage
 from evalray.engines.vendor_client import (
     NEUTRAL_ARGS,
+    SHARED_ARGS,
     Vendor,
     VendorClient,
     count,
@@ -60,6 +61,7 @@ class AnthropicEngine(Engine):
     """One Claude, or a model of a server that speaks the Messages API at ``base_url``."""
 
     name: ClassVar[str] = "anthropic"
+    argument_names: ClassVar[frozenset[str]] = frozenset({*SHARED_ARGS, *_OWN_ARGS})
     default_concurrency: ClassVar[int] = 16
     answer_neutral_args: ClassVar[frozenset[str]] = NEUTRAL_ARGS
 

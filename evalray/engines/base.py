@@ -114,6 +114,8 @@ class Engine(ABC):
     name: ClassVar[str]
     #: Requests in flight per replica where neither the model nor the user says.
     default_concurrency: ClassVar[int] = 32
+    #: Keys of ``engine_args`` that one is likely to mean; other names may be known too.
+    argument_names: ClassVar[frozenset[str]] = frozenset()
     #: Keys of ``engine_args`` that cannot change an answer, and so are not in a run's fingerprint.
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset()
     #: Stop strings the engine takes per request; the rest are applied to the answer afterwards.

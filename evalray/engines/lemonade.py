@@ -43,6 +43,7 @@ class LemonadeEngine(Engine):
     """One model of a Lemonade server: one that runs already, or one that this engine starts."""
 
     name: ClassVar[str] = "lemonade"
+    argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 1
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"launch", "stream"})
 

@@ -54,6 +54,7 @@ class LlamaCppEngine(Engine):
     """A GGUF model in this process, on CPU or GPU, through llama.cpp."""
 
     name: ClassVar[str] = "llamacpp"
+    argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 8
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"n_gpu_layers", "cache_prompt"})
     max_stop_sequences: ClassVar[int] = 64

@@ -58,6 +58,7 @@ class OllamaEngine(Engine):
     """One model of an Ollama server: one that runs already, or one that this engine starts."""
 
     name: ClassVar[str] = "ollama"
+    argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 4
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
         {"keep_alive", "launch", "pull", "pull_timeout_seconds", "stream"}

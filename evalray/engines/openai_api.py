@@ -19,6 +19,7 @@ from evalray.engines.chat_protocol import response_format
 from evalray.engines.pricing import Price
 from evalray.engines.vendor_client import (
     NEUTRAL_ARGS,
+    SHARED_ARGS,
     Dialect,
     Vendor,
     VendorClient,
@@ -48,6 +49,7 @@ class OpenAIEngine(Engine):
     """One model of OpenAI's API, or of a server that imitates it at ``base_url``."""
 
     name: ClassVar[str] = "openai"
+    argument_names: ClassVar[frozenset[str]] = frozenset({*SHARED_ARGS, *_OWN_ARGS})
     default_concurrency: ClassVar[int] = 32
     answer_neutral_args: ClassVar[frozenset[str]] = NEUTRAL_ARGS
 

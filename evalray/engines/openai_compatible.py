@@ -62,6 +62,7 @@ class OpenAICompatibleEngine(Engine):
     """A server that speaks the OpenAI chat-completions protocol, at ``base_url``."""
 
     name: ClassVar[str] = "openai-compatible"
+    argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 32
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"stream"})
 

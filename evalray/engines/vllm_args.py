@@ -27,6 +27,29 @@ _OWN_ARGS: dict[str, tuple[type, ...]] = {
     "extra_body": (dict,),
     "reasoning": (bool,),
 }
+#: What one usually passes on, by vLLM's names; which others there are only an installed vLLM tells.
+USUAL_ARGS = frozenset(_OWN_ARGS) | {
+    "cpu_offload_gb",
+    "dtype",
+    "enable_chunked_prefill",
+    "enable_expert_parallel",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "hf_overrides",
+    "kv_cache_dtype",
+    "limit_mm_per_prompt",
+    "load_format",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "pipeline_parallel_size",
+    "quantization",
+    "revision",
+    "speculative_config",
+    "tokenizer",
+    "trust_remote_code",
+}
 _DECIDED_ELSEWHERE = {
     "model": "the model's name or path",
     "tensor_parallel_size": "the model's tensor_parallel_size",

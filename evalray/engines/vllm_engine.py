@@ -27,7 +27,7 @@ from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo, Usage,
 from evalray.engines.failures import one_line
 from evalray.engines.gpu_memory import GpuProbe, require_free_memory, visible_gpu_memory
 from evalray.engines.offspring import Offspring
-from evalray.engines.vllm_args import chat_template, check_args, engine_kwargs
+from evalray.engines.vllm_args import USUAL_ARGS, chat_template, check_args, engine_kwargs
 from evalray.engines.vllm_log import VllmLog
 from evalray.engines.vllm_stats import StepTotals, stat_logger
 from evalray.errors import EngineDied, EngineStartError, ErrorKind, RequestError
@@ -54,6 +54,7 @@ class VllmEngine(Engine):
     """A Hugging Face checkpoint in this process, on its GPUs or on CPU, through vLLM."""
 
     name: ClassVar[str] = "vllm"
+    argument_names: ClassVar[frozenset[str]] = USUAL_ARGS
     default_concurrency: ClassVar[int] = 256
     #: Batch size and kernels move logits by rounding; they are how fast it runs, not what was asked.
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(

@@ -77,6 +77,15 @@ class Budget:
             self.reached = f"budget reached: {reason}; a larger one continues"
             self._on_reached(self.reached)
 
+    def larger(self) -> dict[str, float]:
+        """Limits that leave room to continue, by their flags, for those that are used up: twice what was spent."""
+        found: dict[str, float] = {}
+        if self.max_cost_usd is not None and self.cost_usd >= self.max_cost_usd:
+            found["--max-cost-usd"] = float(f"{2 * self.cost_usd:.2g}")
+        if self.max_tokens_total is not None and self.tokens >= self.max_tokens_total:
+            found["--max-tokens-total"] = int(float(f"{2 * self.tokens:.2g}"))
+        return found
+
     def _why_reached(self) -> str:
         if self.max_cost_usd is not None and self.cost_usd >= self.max_cost_usd:
             return f"${self.cost_usd:.4g} of max_cost_usd = {self.max_cost_usd:g}"

@@ -379,6 +379,7 @@ class _Sweep:
             self._exit_code(outcomes),
             outcomes,
             list(dict.fromkeys(errors)),
+            larger_budget=self.budget.larger() if any(o.status == "partial" for o in outcomes) else {},
             disk_full=self.disk_full,
         )
 

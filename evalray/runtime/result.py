@@ -43,5 +43,7 @@ class SweepResult:
     errors: list[str] = field(default_factory=list)
     untracked: str = ""
     """Why MLflow lacks what is in ``directory``; empty where it has it, or was not asked to."""
+    larger_budget: dict[str, float] = field(default_factory=dict)
+    """Where the sweep's budget was used up before its end: a limit to continue with, by its flag."""
     disk_full: bool = False
     """The disk was full, as ``errors`` says: nothing more is to be written."""

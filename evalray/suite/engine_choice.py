@@ -63,6 +63,7 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
         name = registry.engine_name(entry.engine) or entry.engine
     else:
         name = _default_engine(entry, file)
+    by_provider = name == CLOUD
     if name == CLOUD:
         vendor, problem = cloud_vendor(entry.name, entry.provider)
         if vendor is None:
@@ -79,7 +80,39 @@ def choose_engine(entry: ModelEntry, registry: Registry, folder: Path) -> Engine
         notes.append(f"{name} is launched without a GPU: set num_gpus to give its server some")
     path = entry.path or (file if name == LLAMACPP else None)
     reason, missing = _why_unsupported(name, entry, path, registry)
+    if not reason and (unused := _unused_keys(entry, name, by_provider=by_provider)) is not None:
+        notes.append(unused)
     return EngineChoice(name, reason, tuple(notes), located(path, folder), missing)
+
+
+def _unused_keys(entry: ModelEntry, name: str, *, by_provider: bool) -> str | None:
+    """One line that names the keys of ``entry`` without effect on the engine it got; ``None`` where each has one.
+
+    A ``provider`` that is the engine's own vendor agrees with it.  Of a class of the user's own nothing is known.
+    """
+    own = is_own(name)
+    has_effect = {
+        "provider": by_provider or (entry.provider or "").strip().lower() in (name, ""),
+        "path": own or name in (LLAMACPP, VLLM),
+        "base_url": own or takes_stream(name),
+        "api_key_env": own or takes_key(name),
+        "stream": takes_stream(name),
+        "tensor_parallel_size": own or name == VLLM,
+        "num_gpus": name != LLAMACPP or not entry.num_gpus,
+        "adaptive_concurrency": not entry.adaptive_concurrency or is_over_network(name, entry.engine_args),
+    }
+    given = entry.model_fields_set
+    unused = [
+        key
+        for key, used in has_effect.items()
+        if not used and key in given and getattr(entry, key) is not None
+    ]
+    if not unused:
+        return None
+    why = ""
+    if "provider" in unused and entry.engine is None and entry.base_url is not None:
+        why = f' (the engine of a base_url; engine = "{CLOUD}" goes by provider)'
+    return f"{', '.join(unused)}: not used by {name}{why}"
 
 
 def _default_engine(entry: ModelEntry, file: str | None) -> str:
@@ -192,6 +225,11 @@ def computes_on_cpu(name: str, engine_args: Mapping[str, Any], num_gpus: float |
 def is_launched(name: str, engine_args: Mapping[str, Any]) -> bool:
     """Whether the engine's actor starts the server itself."""
     return name in _LAUNCHABLE and engine_args.get("launch") is True
+
+
+def takes_key(name: str) -> bool:
+    """Whether the engine sends the key that ``api_key_env`` names."""
+    return name not in (LLAMACPP, VLLM, "ollama")
 
 
 def takes_stream(name: str) -> bool:

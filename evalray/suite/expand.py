@@ -47,6 +47,7 @@ _HINTS = {
     "base_url": "--base-url http://127.0.0.1:8000/v1",
     "provider": "-e openai or -e anthropic",
 }
+_MOST_NAMED = 4
 _LOCAL_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz")
 
 
@@ -58,10 +59,12 @@ class _Context:
     problems: list[Problem] = field(default_factory=list)
 
 
-def suite_from_flags(overrides: Overrides, registry: Registry | None = None) -> Suite:
+def suite_from_flags(
+    overrides: Overrides, registry: Registry | None = None, *, name: str | None = None
+) -> Suite:
     """Single-run mode: the matrix that ``-b`` and ``-m`` span; both are needed.
 
-    Raises :class:`ConfigError`.
+    ``name`` is the suite's, in place of one made of all that it spans.  Raises :class:`ConfigError`.
     """
     registry = registry or Registry.installed()
     benchmarks, models = overrides.benchmark or (), overrides.model or ()
@@ -74,7 +77,10 @@ def suite_from_flags(overrides: Overrides, registry: Registry | None = None) -> 
         raise ConfigError(missing)
     overrides.check(registry)
     table: dict[str, Any] = {
-        "meta": {"name": slug(f"{'+'.join(benchmarks)}_{'+'.join(map(slug, models))}")},
+        "meta": {
+            "name": name or slug(f"{'+'.join(benchmarks)}_{'+'.join(map(slug, models))}"),
+            "description": f"{_named(benchmarks)} on {_named(models)}",
+        },
         "models": [{"name": name} for name in models],
         "benchmarks": [{"name": name} for name in benchmarks],
     }
@@ -82,6 +88,13 @@ def suite_from_flags(overrides: Overrides, registry: Registry | None = None) -> 
         return suite_from_table(table, COMMAND_LINE, registry)
     except ConfigError as error:
         raise ConfigError([_by_flag(problem) for problem in error.problems]) from None
+
+
+def _named(names: Sequence[str]) -> str:
+    """``a, b, c``, or ``a, b and 10 more``."""
+    if len(names) <= _MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
 
 
 def _by_flag(problem: Problem) -> Problem:
@@ -216,6 +229,9 @@ def _cell(
         benchmark_args=_benchmark_args(entry, suite.folder),
     )
     notes = [*engine.notes]
+    if config.backend == openjarvis.DIRECT_BACKEND:
+        idle = [key for key in ("agent", "tools") if merged.get(key)]
+        notes += [f"{', '.join(idle)}: not used by the backend {config.backend}"] if idle else []
     if benchmark is not None:
         config.data = _data(overrides, entry, suite.folder, benchmark)
         own_data = config.data is None

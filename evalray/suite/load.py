@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from evalray.errors import ConfigError, Problem
 from evalray.suite.checks import check_names
+from evalray.suite.hints import misplaced_hint
 from evalray.suite.models import BenchmarkEntry, ModelEntry, Suite
 from evalray.suite.openjarvis import IGNORED_KEYS
 from evalray.suite.registry import Registry
@@ -47,8 +49,23 @@ def suite_from_table(table: dict[str, Any], source: str, registry: Registry | No
         raise ConfigError(problems)
     suite.models = _without_repeats(suite.models, "models", source, warnings)
     suite.benchmarks = _without_repeats(suite.benchmarks, "benchmarks", source, warnings)
-    suite._warnings = warnings
+    suite._warnings = [*warnings, *_without_effect(suite, source)]
     return suite
+
+
+def _without_effect(suite: Suite, source: str) -> Iterator[str]:
+    """One line for each setting that another one leaves without effect."""
+    run, telemetry, tracking = suite.run, suite.telemetry, suite.tracking
+    if "gpu_metrics" in run.model_fields_set:
+        yield f"{source}: run.gpu_metrics: ignored (GPUs are measured wherever run.telemetry is on)"
+    figures = [key for key in ("estimate", "grid_gco2e_per_kwh") if getattr(telemetry, key)]
+    if not run.telemetry and figures:
+        keys = ", ".join(f"telemetry.{key}" for key in figures)
+        yield f"{source}: {keys}: without effect (run.telemetry is off)"
+    stores = [key for key in ("uri", "experiment") if getattr(tracking, key)]
+    if not tracking.enabled and stores:
+        keys = ", ".join(f"tracking.{key}" for key in stores)
+        yield f"{source}: {keys}: without effect (tracking.enabled is off)"
 
 
 def _explained(problem: Problem) -> Problem:
@@ -57,6 +74,8 @@ def _explained(problem: Problem) -> Problem:
         message = "a key does not belong in a file"
         hint = "name the environment variable that holds it: api_key_env"
         return Problem(problem.source, problem.key, message, hint)
+    if problem.message.startswith("unknown key") and (hint := misplaced_hint(problem.key) or "") != "":
+        return Problem(problem.source, problem.key, problem.message, hint)
     return problem
 
 

@@ -101,6 +101,15 @@ def test_too_little_overlap_and_other_benchmarks_end_with_2(evalray, rows_file) 
     assert "--allow-different" in ended.stderr
 
 
+def test_a_p_value_reads_as_it_is_and_each_row_says_whether_it_is_a_median_or_a_total(rows_file) -> None:
+    _, shown, _ = call("compare", rows_file("a", "+-" * 40), rows_file("b", "++" * 40))
+    assert ", p < 0.001 McNemar" in shown
+    assert "= <" not in shown
+    assert "median latency, s" in shown
+    _, shown, _ = call("compare", rows_file("c", "+-" * 3), rows_file("d", "++" * 3))
+    assert ", p = 0.250 McNemar" in shown
+
+
 def test_one_run_alone_is_refused(rows_file) -> None:
     with pytest.raises(ConfigError, match="at least two"):
         call("compare", rows_file("a", "++"))

@@ -211,6 +211,16 @@ def test_plan_and_dry_run_say_the_same_and_start_nothing(evalray: Call, tmp_path
     assert not (tmp_path / "results").exists()
 
 
+def test_run_all_is_titled_by_its_model_and_not_by_all_that_it_spans(evalray: Call) -> None:
+    ended = evalray("run-all", "-m", "SmolLM2-135M-Instruct.Q4_1", "--dry-run")
+    title, description = ended.stdout.splitlines()[:2]
+    assert title == "all_SmolLM2-135M-Instruct.Q4_1"
+    assert description.strip().startswith("frames, gaia, gpqa and ")
+    assert description.endswith(" on SmolLM2-135M-Instruct.Q4_1")
+    named = evalray("run-all", "-m", "m", "-b", "gsm8k", "--dry-run", "--json").json
+    assert (named["name"], named["sweep_id"], len(named["runs"])) == ("all_m", "all_m", 1)
+
+
 def test_a_plan_reads_well_without_json(evalray: Call, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(_SUITE)
     ended = evalray("plan", "-c", "suite.toml", "-n", "7")

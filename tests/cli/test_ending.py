@@ -185,6 +185,29 @@ def test_the_command_to_resume_would_not_start_anew() -> None:
     assert resume_command(["run", "--fresh", "-c", "x.toml"]) == "evalray run -c x.toml"
 
 
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (["run", "-c", "x.toml"], "evalray run -c x.toml --max-tokens-total 200"),
+        (["run", "--max-tokens-total", "90", "-c", "x"], "evalray run -c x --max-tokens-total 200"),
+        (["run", "--max-tokens-total=90", "-c", "x"], "evalray run -c x --max-tokens-total 200"),
+    ],
+)
+def test_after_a_budget_the_command_to_resume_has_a_larger_one(args: list[str], command: str) -> None:
+    assert resume_command(args, {"--max-tokens-total": 200}) == command
+    assert resume_command(["run"], {"--max-cost-usd": 0.25}) == "evalray run --max-cost-usd 0.25"
+
+
+def test_a_sweep_that_its_budget_stopped_says_what_continues_it() -> None:
+    run = _complete()
+    run.status, run.reason = "partial", "budget reached: 90 tokens of max_tokens_total = 90"
+    result = _result(4, run)
+    result.larger_budget = {"--max-tokens-total": 180}
+    text = _shown(result, width=200)
+    assert "resume  evalray run -c 'my suite.toml' --max-tokens-total 180\n" in text
+    assert "the budget is used up: any --max-tokens-total above it will do" in text
+
+
 def test_the_report_for_programs_has_absolute_paths_and_every_outcome() -> None:
     fields = json.loads(
         json.dumps(report_fields(_result(0, _complete(), RunOutcome("b", "m", "skipped", reason="r"))))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evalray.cli.tables import plan_lines
+from evalray.cli.plan_text import plan_lines
 from evalray.engines.base import EngineConfig
 from evalray.plan import Deployment, Plan
 

@@ -70,3 +70,12 @@ def test_earlier_processes_count_with_all_they_paid_for(tmp_path: Path) -> None:
     unlimited = Budget()
     unlimited.count_journals(tmp_path)
     assert unlimited.tokens == 0
+
+
+def test_a_larger_budget_is_of_the_limits_that_are_used_up() -> None:
+    budget = Budget(max_cost_usd=1.0, max_tokens_total=1_000)
+    assert budget.larger() == {}
+    budget.count_judge({"cost_usd": 0.5, "prompt_tokens": 1_234, "completion_tokens": 0})
+    assert budget.larger() == {"--max-tokens-total": 2_500}
+    budget.count_judge({"cost_usd": 0.7})
+    assert budget.larger() == {"--max-cost-usd": 2.4, "--max-tokens-total": 2_500}

@@ -46,6 +46,46 @@ def test_the_engine_follows_from_what_a_model_gives(
     assert (choice.name, not choice.unsupported) == (engine, ready)
 
 
+@pytest.mark.parametrize(
+    ("entry", "unused"),
+    [
+        ({"provider": "openai", "base_url": URL}, "provider: not used by openai-compatible (the engine of a"),
+        ({"provider": "x", "engine": "vllm", "base_url": URL}, "provider: not used by openai-compatible"),
+        ({"provider": "openai", "engine": "openai"}, None),
+        ({"provider": "OpenAI", "engine": "cloud"}, None),
+        ({"provider": "openai", "engine": "cloud", "base_url": URL}, None),
+        ({"provider": "anthropic", "engine": "openai"}, "provider: not used by openai"),
+        ({"engine": "llamacpp", "path": "/x", "base_url": URL, "stream": True}, "base_url, stream: not used"),
+        (
+            {"engine": "vllm", "api_key_env": "K", "adaptive_concurrency": True},
+            "api_key_env, adaptive_concurr",
+        ),
+        ({"engine": "vllm", "tensor_parallel_size": 2, "path": "/x", "adaptive_concurrency": False}, None),
+        (
+            {"engine": "openai", "path": "/x", "tensor_parallel_size": 2},
+            "path, tensor_parallel_size: not used",
+        ),
+        (
+            {"engine": "ollama", "api_key_env": "K", "base_url": URL, "num_gpus": 2},
+            "api_key_env: not used by ol",
+        ),
+        ({"engine": "llamacpp", "path": "/x", "num_gpus": 1}, "num_gpus: not used by llamacpp"),
+        ({"engine": "llamacpp", "path": "/x", "num_gpus": 0}, None),
+        ({"engine": "json:Decoder", "path": "/x", "base_url": URL, "api_key_env": "K"}, None),
+    ],
+)
+def test_keys_without_effect_on_the_engine_are_named_in_one_line(
+    entry: dict[str, Any], unused: str | None
+) -> None:
+    with_all = Registry(
+        frozenset({"vllm", "openai", "anthropic", "ollama", "llamacpp", "openai-compatible"}), frozenset()
+    )
+    notes = choose_engine(ModelEntry(name="m", **entry), with_all, Path("/suite")).notes
+    found = [note for note in notes if "not used" in note]
+    assert len(found) == (unused is not None)
+    assert all(note.startswith(unused or "") for note in found)
+
+
 def test_a_default_engine_is_said(registry: Registry) -> None:
     assert "ollama" in choose_engine(ModelEntry(name="m"), registry, Path("/suite")).notes[0]
 

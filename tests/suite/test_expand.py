@@ -209,6 +209,15 @@ def test_a_single_run_is_named_after_its_benchmark_and_model(registry: Registry)
     assert suite_name(suite) == "gsm8k_qwen3-8b"
 
 
+def test_a_matrix_of_flags_says_in_few_words_what_it_is(registry: Registry) -> None:
+    suite = suite_from_flags(
+        Overrides(benchmark=["gsm8k", "quickstart"], model=["x"]), registry, name="all_x"
+    )
+    assert (suite_name(suite), suite.meta.description) == ("all_x", "gsm8k, quickstart on x")
+    many = Overrides(benchmark=["gsm8k"], model=[f"m{number}" for number in range(9)])
+    assert suite_from_flags(many, registry).meta.description == "gsm8k on m0, m1, m2 and 6 more"
+
+
 @pytest.mark.parametrize(
     ("flags", "missing"),
     [

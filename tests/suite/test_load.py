@@ -50,6 +50,34 @@ def test_a_byte_order_mark_is_no_mistake(registry: Registry, tmp_path: Path) -> 
     [
         (VALID.replace("engine", "engin"), "models[0].engin", "unknown key", "engine"),
         (VALID + "max_sample = 3\n", "benchmarks[0].max_sample", "unknown key", "max_samples"),
+        (
+            MODEL + "quantisation = 'awq'\n" + BENCHMARK,
+            "models[0].quantisation",
+            "unknown key",
+            "engine_args.quantization",
+        ),
+        (
+            MODEL + "max_model_len = 8\n" + BENCHMARK,
+            "models[0].max_model_len",
+            "unknown",
+            "engine_args.max_model_len",
+        ),
+        (MODEL + "num_ctx = 8\n" + BENCHMARK, "models[0].num_ctx", "unknown key", "engine_args.num_ctx"),
+        (
+            "[judge]\nreasoning_efort = 'low'\n" + VALID,
+            "judge.reasoning_efort",
+            "unknown",
+            "engine_args.reasoning_effort",
+        ),
+        (MODEL + "replica = 2\n" + BENCHMARK, "models[0].replica", "unknown key", "did you mean 'replicas'"),
+        (
+            MODEL + "max-samples = 2\n" + BENCHMARK,
+            "models[0].max-samples",
+            "unknown",
+            "[defaults] or [[benchmarks]]",
+        ),
+        ("[defaults]\nmax_workers = 2\n" + VALID, "defaults.max_workers", "unknown key", "belongs in [run]"),
+        ("output_dir = 'x'\n" + VALID, "output_dir", "unknown key", "belongs in [run]"),
         ("[judg]\nmodel='x'\n" + VALID, "judg", "unknown key", "judge"),
         ("[run]\nmax_worker = 3\n" + VALID, "run.max_worker", "unknown key", "max_workers"),
         (VALID.replace("gsm8k", "gsmk8"), "benchmarks[0].name", "unknown benchmark 'gsmk8'", "gsm8k"),
@@ -263,6 +291,19 @@ def test_the_key_of_an_external_backend_is_warned_about_and_dropped(load: Load) 
 def test_a_key_of_openjarvis_that_has_no_effect_here_only_warns(load: Load, key: str) -> None:
     suite = load(f"[run]\n{key} = 'x'\n" + VALID)
     assert [key in warning for warning in suite.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run]\ngpu_metrics = true\n", "run.gpu_metrics: ignored"),
+        ("[run]\ntelemetry = false\n[telemetry]\nestimate = true\n", "telemetry.estimate: without effect"),
+        ("[tracking]\nenabled = false\nexperiment = 'e'\n", "tracking.experiment: without effect"),
+    ],
+)
+def test_a_setting_that_another_leaves_without_effect_is_said(load: Load, text: str, said: str) -> None:
+    [warning] = load(text + VALID).warnings
+    assert said in warning
 
 
 def test_a_repeated_entry_is_left_out_with_a_warning(load: Load) -> None:
