@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
-from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.backend import InferenceBackend
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from evalray.runtime.result import RunStatus, SweepResult
     from evalray.scorers import Scorer
     from evalray.suite import Overrides, Suite
-    from evalray.tracking import MlflowTracker
+    from evalray.tracking import MlflowTracker, SyncedSweep
     from evalray.types import RunConfig, RunSummary
 
 Say = Callable[[str], None]
@@ -326,26 +325,17 @@ def _runs_at(path: Path) -> tuple[Path, str | None]:
     raise ConfigError([Problem(str(path), "", message, hint)])
 
 
-def sync_tracking(run_dir: Path, *, tracking_uri: str | None = None) -> list[str]:
-    """Bring MLflow up to date with a sweep; returns what was done, as lines for a person.
+def sync_tracking(path: Path, *, tracking_uri: str | None = None) -> list[SyncedSweep]:
+    """Bring MLflow up to date with a sweep, or with each of those in a folder; what was done with each.
 
-    ``run_dir`` is a sweep directory, or a run directory or results file within one: its whole sweep is
-    sent.  Raises as :func:`summarize_path` does, and :class:`~evalray.errors.TrackingError` where the
-    store fails.
+    ``path`` is a sweep directory, a folder that holds some, or a run directory or results file within a sweep:
+    its whole sweep is sent.  Raises as :func:`summarize_path` does where nothing is there; a sweep that could
+    not be sent has its error.
     """
-    from evalray.store import list_runs
-    from evalray.tracking import sync_sweep
+    from evalray.tracking import sync_sweeps
 
-    directory, _ = _runs_at(run_dir)
-    if not (directory / "sweep.json").is_file() and not list_runs(directory):
-        raise StoreError(f"{run_dir}: holds no run (a run is a folder with run.json)")
-    done = sync_sweep(directory, uri=tracking_uri)
-    lines = [
-        f"{done.uri}: experiment {done.experiment!r}, {counted(len(done.logged), 'run')} sent, {len(done.unchanged)} already there"
-    ]
-    if done.url:
-        lines.append(f"see {done.url}")
-    return [*lines, *done.warnings]
+    directory, _ = _runs_at(path)
+    return sync_sweeps(directory, uri=tracking_uri)
 
 
 def tracking_store(path: Path, *, tracking_uri: str | None = None) -> str:

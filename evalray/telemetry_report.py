@@ -14,6 +14,7 @@ from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
 
 if TYPE_CHECKING:
     from evalray.reports import Table
+    from evalray.store import RunEntry
     from evalray.telemetry import PowerTimeline
 
 
@@ -40,21 +41,22 @@ class TelemetryReport:
 def telemetry_report(path: Path, plot: Path | None = None) -> TelemetryReport:
     """The finished runs at ``path``, a run's folder or a sweep's; ``plot`` is where to draw the one run's power.
 
-    Raises :class:`ConfigError` for a ``plot`` that is no ``.svg`` or ``.png`` or of several runs, and
-    :class:`StoreError` where there is no telemetry or it cannot be read.
+    Raises :class:`ConfigError` for a path that is not there, for a ``plot`` that is no ``.svg`` or ``.png`` or of
+    several runs, and :class:`StoreError` where there is no telemetry, with the reason, or it cannot be read.
     """
+    if not path.exists():
+        raise ConfigError([Problem(str(path), "", "no such file or directory")])
     from evalray.reports import device_energy, measuring_notes, read_run_figures, run_energy
 
     folders = _finished_runs(path.absolute())
+    unmeasured = _why_unmeasured(path.absolute(), folders)
     if not folders:
-        raise StoreError(
-            f"{path}: no telemetry; only local engines are measured, and [run] telemetry = false turns it off"
-        )
+        raise StoreError("; ".join(f"{path}: no telemetry: {why}" for why in unmeasured or ["holds no run"]))
     if plot is not None:
         _check_plot(plot, path, folders)
     runs = {folder.name: read_run_figures(folder) for folder in folders}
     tables = [table for table in (run_energy(runs), device_energy(runs)) if table.rows]
-    report = TelemetryReport(runs, tables, measuring_notes(runs))
+    report = TelemetryReport(runs, tables, [*measuring_notes(runs), *unmeasured])
     for folder in folders:
         _add_plots(report, folder)
     if plot is not None:
@@ -68,6 +70,45 @@ def _finished_runs(path: Path) -> list[Path]:
         return (folder / "telemetry" / "run.json").is_file()
 
     return [path] if has_figures(path) else sorted(filter(has_figures, path.glob("*")))
+
+
+def _why_unmeasured(path: Path, measured: list[Path]) -> list[str]:
+    """Why the other runs at ``path`` have no figures, each reason once with the runs it is of."""
+    from evalray.store import scan_runs
+
+    alone = (path / "run.json").is_file()
+    entries, damaged = scan_runs(path.parent if alone else path)
+    names = {folder.name for folder in measured}
+    whose: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.name not in names and (not alone or entry.directory == path):
+            whose.setdefault(_why_no_figures(entry), []).append(entry.name)
+    found = [f"{', '.join(names)}: {why}" for why, names in whose.items()]
+    return found + [problem for name, problem in damaged.items() if not alone or name == path.name]
+
+
+def _why_no_figures(entry: RunEntry) -> str:
+    from evalray.store import read_summary
+    from evalray.suite.engine_choice import is_over_network
+
+    if entry.manifest.info.get("imported"):
+        try:
+            has_energy = read_summary(entry.summary_path).total_energy_joules is not None
+        except StoreError:
+            has_energy = False
+        if not has_energy:
+            return "imported: EvalRay's meters did not see it, and its rows bring no energy figures"
+        return (
+            "imported: EvalRay's meters did not see it; the energy it brings is in report.html (Speed and cost), "
+            "in `evalray compare`, and row by row in its .jsonl"
+        )
+    if not entry.config.telemetry:
+        return "[run] telemetry = false or --no-telemetry turned it off"
+    if is_over_network(entry.manifest.engine, {}):
+        return f"only local engines are measured, and {entry.manifest.engine} passes requests on to a server"
+    if not entry.summary_path.exists():
+        return "not finished: the run's command continues it"
+    return "nothing was generated while its devices were measured"
 
 
 def _check_plot(plot: Path, path: Path, folders: list[Path]) -> None:

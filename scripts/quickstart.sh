@@ -3,8 +3,7 @@
 # Further arguments go to `evalray run`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-echo "Installing into .venv (a few minutes the first time) ..." >&2
-bash scripts/setup.sh "${EVALRAY_EXTRAS:-}"
+EVALRAY_SETUP_GOES_ON=1 bash scripts/setup.sh "${EVALRAY_EXTRAS:-}"
 # What MFU and MBU are measured against, where no datasheet is known; kept, so that the next time is instant.
 echo "Measuring what this processor achieves (some seconds, once) ..." >&2
 .venv/bin/evalray hardware probe >&2 || echo "The quick start goes on without MFU and MBU." >&2

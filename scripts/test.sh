@@ -4,7 +4,7 @@
 # Arguments, if any, replace "all tests": bash scripts/test.sh tests/scorers -k mcq
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bash scripts/setup.sh dev
+EVALRAY_SETUP_GOES_ON=1 bash scripts/setup.sh dev
 export PATH="$PWD/.venv/bin:$PATH"
 ruff format --check .
 ruff check .

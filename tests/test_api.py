@@ -86,7 +86,7 @@ def test_a_folder_that_can_hold_no_sweep_is_a_wrong_flag(
 
 
 def test_what_is_no_sweep_cannot_be_synced(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="holds no sweep and no run"):
         sync_tracking(tmp_path)
     with pytest.raises(ConfigError, match="no such file or directory"):
         sync_tracking(tmp_path / "none")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalray.errors import TrackingError
 from evalray.reports import PowerFiles, ReportedRun, SweepReport, collect
-from evalray.store import RunEntry, list_runs
+from evalray.store import RunEntry, list_runs, read_sweep
 from evalray.tracking import payload
 from evalray.tracking.client import KEY_TAG, NOTE_TAG, PARENT_TAG, SYNCED_TAG, TABLES_TAG, Store
 from evalray.tracking.limits import MAX_PARAM_VALUE, fit, legal_keys
@@ -85,10 +85,19 @@ def sync_sweep(sweep_dir: Path, *, uri: str | None = None, experiment: str | Non
     :class:`~evalray.errors.StoreError` for a path that is no sweep directory.
     """
     report = collect(sweep_dir, with_excerpts=False)
-    suite_uri = report.sweep.get("tracking_uri") or _tracking_of(report.sweep).get("uri")
-    address = resolve_tracking_uri(sweep_dir.absolute().parent, flag=uri, suite=suite_uri)
+    address = _address(sweep_dir, report.sweep, uri)
     handle = _opened_in_time(address, lambda: open_sweep(Store(address), sweep_dir, report.sweep, experiment))
     return sync_open(handle, report)
+
+
+def sweep_uri(sweep_dir: Path, uri: str | None = None) -> str:
+    """The store that :func:`sync_sweep` fills.  Raises :class:`~evalray.errors.StoreError`."""
+    return _address(sweep_dir, read_sweep(sweep_dir), uri)
+
+
+def _address(sweep_dir: Path, sweep: dict[str, Any], uri: str | None) -> str:
+    suite_uri = sweep.get("tracking_uri") or _tracking_of(sweep).get("uri")
+    return resolve_tracking_uri(sweep_dir.absolute().parent, flag=uri, suite=suite_uri)
 
 
 def _opened_in_time(address: str, opening: Callable[[], SweepHandle]) -> SweepHandle:

@@ -252,6 +252,18 @@ def test_summarize_of_rows_without_a_journal_says_what_it_needs(evalray: Call, t
     assert "no journal beside it" in ended.stderr
 
 
+def test_mlflow_sync_gives_one_json_object_with_every_sweep(evalray: Call, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "sweep.json").write_text("[")
+    ended = evalray("mlflow", "sync", "results", "--json")
+    assert ended.code == ended.json["exit_code"] == 1
+    assert [Path(sweep["dir"]).name for sweep in ended.json["sweeps"]] == ["a", "b"]
+    assert all(sweep["error"] and sweep["uri"] is None for sweep in ended.json["sweeps"])
+    assert [error.partition(":")[0] for error in ended.json["errors"]] == ["a", "b"]
+    assert "holds no sweep" in evalray("mlflow", "sync", ".", "--json").json["errors"][0]
+
+
 def test_ui_without_a_store_says_where_it_looked(evalray: Call) -> None:
     ended = evalray("ui", MLFLOW_TRACKING_URI="")
     assert ended.code == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 from evalray.cli.tables import energy_lines
+from evalray.errors import ConfigError, StoreError
+from evalray.importing import import_path
 from evalray.reports import PowerFiles, write_power
 from evalray.runtime import RunOutcome
 from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
+from evalray.telemetry_report import telemetry_report
 from evalray.types import RunSummary
 
 
@@ -68,10 +72,62 @@ def test_json_has_the_figures_as_they_are_and_the_files_of_the_plot(tmp_path: Pa
     assert found["plot"] is None
 
 
-def test_a_folder_without_telemetry_says_why(tmp_path: Path) -> None:
-    done = _telemetry(str(tmp_path))
-    assert done.returncode != 0
-    assert "only local engines are measured" in " ".join(done.stderr.split())
+def test_a_folder_without_a_run_says_so_and_one_that_is_not_there_too(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no telemetry: holds no run"):
+        telemetry_report(tmp_path)
+    with pytest.raises(ConfigError, match="no such file or directory"):
+        telemetry_report(tmp_path / "absent")
+
+
+def _imported(tmp_path: Path, **changes: Any) -> Path:
+    row = {"record_id": "s-1", "benchmark": "simpleqa", "model": "m", "backend": "jarvis-direct"}
+    row |= {"model_answer": "x", "is_correct": True, "score": 1.0, "latency_seconds": 1.0, "error": None}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | changes) + "\n")
+    return import_path(tmp_path / "rows.jsonl", output_dir=tmp_path / "results").directory
+
+
+@pytest.mark.parametrize(
+    ("joules", "said"),
+    [(12.5, "is in report.html (Speed and cost)"), (0.0, "its rows bring no energy figures")],
+)
+def test_an_imported_run_says_where_the_energy_it_brings_is_shown(
+    tmp_path: Path, joules: float, said: str
+) -> None:
+    sweep = _imported(tmp_path, energy_joules=joules, power_watts=joules)
+    with pytest.raises(StoreError, match=re.escape(said)) as caught:
+        telemetry_report(sweep)
+    assert "simpleqa_m: imported: EvalRay's meters did not see it" in str(caught.value)
+    with pytest.raises(StoreError, match=re.escape(said)):
+        telemetry_report(sweep / "simpleqa_m")
+    assert ("12.5 J" in (sweep / "report.md").read_text()) is bool(joules)
+
+
+def test_beside_measured_runs_those_without_figures_are_named(tmp_path: Path) -> None:
+    sweep = _sweep(_imported(tmp_path), "b_m")
+    report = telemetry_report(sweep)
+    assert list(report.runs) == ["b_m"]
+    assert any(note.startswith("simpleqa_m: imported") for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("engine", "telemetry", "said"),
+    [
+        ("openai-compatible", True, "openai-compatible passes requests on to a server"),
+        ("llamacpp", False, "telemetry = false"),
+        ("llamacpp", True, "nothing was generated"),
+    ],
+)
+def test_a_run_without_figures_says_which_reason_it_is(
+    tmp_path: Path, engine: str, telemetry: bool, said: str
+) -> None:
+    sweep = _imported(tmp_path)
+    file = sweep / "simpleqa_m" / "run.json"
+    manifest = json.loads(file.read_text())
+    manifest["config"]["telemetry"] = telemetry
+    manifest["info"] = {"engine": engine}
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=said):
+        telemetry_report(sweep)
 
 
 def test_a_plot_that_is_missing_is_drawn_again_and_named(tmp_path: Path) -> None:

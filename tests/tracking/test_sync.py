@@ -55,9 +55,45 @@ def test_a_run_directory_stands_for_its_whole_sweep(
     make_sweep: MakeSweep, seen: Any, sqlite_uri: str
 ) -> None:
     sweep = make_sweep("by-run", cells=[("quickstart", "a"), ("quickstart", "b")], sweep={"name": "by-run"})
-    lines = sync_tracking(sweep / "quickstart_a", tracking_uri=sqlite_uri)
-    assert "2 runs sent" in lines[0]
+    [done] = sync_tracking(sweep / "quickstart_a", tracking_uri=sqlite_uri)
+    assert "2 runs sent" in done.lines()[0]
     assert len(seen.children("by-run")) == 2
+
+
+def test_a_folder_stands_for_every_sweep_in_it_and_a_broken_one_stops_no_other(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str
+) -> None:
+    folder = make_sweep("first", sweep={"name": "first"}).parent
+    make_sweep("second", sweep={"name": "second"})
+    (folder / "broken").mkdir()
+    (folder / "broken" / "sweep.json").write_text("{")
+    (folder / "mlartifacts").mkdir()
+    done = {sweep.directory.name: sweep for sweep in sync_tracking(folder, tracking_uri=sqlite_uri)}
+    assert list(done) == ["broken", "first", "second"]
+    assert done["broken"].report is None
+    assert "sweep.json" in str(done["broken"].error)
+    for name in ("first", "second"):
+        fields = json.loads(json.dumps(done[name].fields()))
+        assert (fields["error"], fields["logged"], fields["unchanged"]) == (None, ["quickstart_smol"], [])
+        assert fields["parent_run_id"] == seen.parent(name).info.run_id
+
+
+def test_a_store_that_failed_is_not_tried_for_every_sweep(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Path] = []
+
+    def refused(directory: Path, uri: str | None = None) -> None:
+        tried.append(directory)
+        raise TrackingError("refused")
+
+    monkeypatch.setattr("evalray.tracking.sync_path.sync_sweep", refused)
+    folder = make_sweep("first").parent
+    make_sweep("second")
+    done = sync_tracking(folder, tracking_uri="http://127.0.0.1:9/")
+    assert len(tried) == 1
+    assert "refused" in str(done[0].error)
+    assert "was not tried again" in str(done[1].error)
 
 
 def test_a_resumed_sweep_updates_the_same_runs_and_shows_changed_settings(
