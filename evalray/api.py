@@ -147,7 +147,10 @@ def run_plan(
         if tracker is not None:
             tracker.close(0.0)
         raise
-    if tracker is not None:
+    if tracker is not None and result.nothing_ran:
+        tracker.close(0.0)
+        result.untracked = "nothing ran, so there is nothing to send"
+    elif tracker is not None:
         progress.phase = "bringing MLflow up to date (Ctrl-C skips it)"
         _finish_tracking(tracker, plan, result)
     return result

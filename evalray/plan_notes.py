@@ -3,6 +3,7 @@ that is not here.  Looks at this machine's disk and environment only, and import
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -17,23 +18,55 @@ from evalray.suite.expand import looks_local, path_or_glob_exists
 from evalray.types import RunConfig
 from evalray.wording import counted
 
+#: What an engine imports where it runs.
+_PACKAGES = {LLAMACPP: "xllamacpp", VLLM: "vllm", "openai": "openai", "anthropic": "anthropic"}
+
 
 def deployment_notes(config: EngineConfig, gpus: int, *, joins_cluster: bool) -> list[str]:
     """What a deployment lacks on this machine.  A cluster that is joined may have it all."""
-    notes = []
-    if config.path is not None and config.engine in (LLAMACPP, VLLM):
-        try:
-            if config.engine == VLLM:
-                model_source(config)
-            else:
-                resolve_model_path(config.path)
-        except EngineStartError as error:
-            notes.append(str(error))
-    if config.api_key_env and takes_key(config.engine) and not os.environ.get(config.api_key_env):
-        notes.append(f"environment variable {config.api_key_env} (api_key_env) is not set")
+    missing = [_missing_file(config), _missing_key(config)]
+    if not joins_cluster:
+        missing.append(_missing_package(config))
+    notes = [problem for problem in missing if problem]
     if gpus and not joins_cluster and (here := gpus_here()) < gpus:
         notes.append(f"needs {counted(gpus, 'GPU')}, {here or 'none'} known on this machine")
     return notes
+
+
+def start_problem(config: EngineConfig) -> str:
+    """Why the engine cannot start on this machine, whatever else is there; empty where nothing is known against it."""
+    return _missing_file(config) or _missing_package(config) or _missing_key(config)
+
+
+def _missing_file(config: EngineConfig) -> str:
+    if config.path is None or config.engine not in (LLAMACPP, VLLM):
+        return ""
+    try:
+        if config.engine == VLLM:
+            model_source(config)
+        else:
+            resolve_model_path(config.path)
+    except EngineStartError as error:
+        return str(error)
+    return ""
+
+
+def _missing_key(config: EngineConfig) -> str:
+    variable = config.api_key_env
+    if not variable or not takes_key(config.engine) or os.environ.get(variable, "").strip():
+        return ""
+    return f"environment variable {variable} (api_key_env) is not set"
+
+
+def _missing_package(config: EngineConfig) -> str:
+    package = _PACKAGES.get(config.engine)
+    if package is None or _is_installed(package):
+        return ""
+    return f"engine {config.engine} needs the package {package}: pip install {package}"
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def gpus_here() -> int:

@@ -270,6 +270,7 @@ def test_what_is_there_is_not_noted(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     monkeypatch.setenv("SOME_KEY", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr("evalray.plan_notes._is_installed", lambda package: True)
     text = (
         '[[models]]\nname = "gguf"\npath = "m.gguf"\nengine = "llamacpp"\n'
         f'[[models]]\nname = "key"\napi_key_env = "SOME_KEY"\n{SERVER}'
@@ -317,6 +318,15 @@ def test_data_that_is_streamed_is_not_said_to_be_downloaded(
 def test_tools_of_an_agent_are_not_used_by_the_direct_backend(planned: Planned) -> None:
     run = planned(MODEL + BENCHMARK + 'agent = "simple"\ntools = ["calculator"]\n').runs[0]
     assert "agent, tools: not used by the backend jarvis-direct" in run.notes
+
+
+def test_a_package_that_an_engine_needs_and_is_not_here_is_noted(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evalray.plan_notes._is_installed", lambda package: package != "vllm")
+    text = '[[models]]\nname = "m"\nengine = "vllm"\nnum_gpus = 0\n' + MODEL + BENCHMARK
+    notes = {run.config.model: run.notes for run in planned(text).runs if run.notes}
+    assert "engine vllm needs the package vllm: pip install vllm" in notes["m"]
 
 
 def test_a_cluster_that_is_joined_may_have_the_gpus(

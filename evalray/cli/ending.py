@@ -95,6 +95,8 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
 
 def _verdict(result: SweepResult) -> tuple[str, str]:
     """The last word and its style; of failed runs, how they failed."""
+    if result.exit_code == EXIT_SKIPPED and result.nothing_ran:
+        return "nothing could run: all of the suite was skipped", "bold yellow"
     if result.exit_code != EXIT_FAILED:
         return _VERDICT.get(result.exit_code, (f"exit code {result.exit_code}", "bold"))
     failed = [run for run in result.runs if run.status == "failed"]

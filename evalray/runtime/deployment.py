@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,46 +24,24 @@ from evalray.errors import (
     StoreError,
 )
 from evalray.plan import Deployment
+from evalray.plan_notes import start_problem
 from evalray.runtime.admission import Claim
 from evalray.runtime.breaker import CircuitBreaker
-from evalray.runtime.budget import Budget
 from evalray.runtime.cell import Cell
 from evalray.runtime.placement import replica_need
-from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.pool import EnginePool
-from evalray.runtime.progress import SweepProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.replica import PoolSpec
-from evalray.runtime.response_cache import ModelCache, ResponseCache
+from evalray.runtime.response_cache import ModelCache
 from evalray.runtime.result import RunStatus
 from evalray.runtime.scoring import RunScorer, ScoringDesk
-from evalray.runtime.telemetry import DeploymentWatch, SweepTelemetry
-from evalray.runtime.tracker import Tracker
+from evalray.runtime.surroundings import Surroundings
+from evalray.runtime.telemetry import DeploymentWatch
 from evalray.runtime.verdicts import Verdicts
-from evalray.store import SweepStore
 from evalray.types import Generation
 
 INTERRUPTED = "interrupted; the same command continues"
 _LET_OTHERS_EVERY = 64
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What all deployments of a sweep share."""
-
-    store: SweepStore
-    progress: SweepProgress
-    policy: RuntimePolicy
-    tracker: Tracker | None
-    say: Callable[[str], None]
-    place: Callable[[Claim], Awaitable[Claim]]
-    """Waits for Ray; a claim as the cluster can meet it.  Raises :class:`PlacementError`."""
-    admit: Callable[[Claim], AbstractAsyncContextManager[None]]
-    placement_seconds: float
-    budget: Budget = field(default_factory=Budget)
-    cache: ResponseCache | None = None
-    copy_results_to: Path | None = None
-    telemetry: SweepTelemetry | None = None
 
 
 class DeploymentRun:
@@ -91,6 +68,8 @@ class DeploymentRun:
         desk = ScoringDesk(around.policy, around.say)
         self._verdicts = Verdicts(self, desk, around.budget, around.policy.scoring_seconds)
         self._halted = ""
+        self._cannot_start = ""
+        """Why the engine would not start; found out before Ray is."""
         self._prepared = False
         self._cache: ModelCache | None = None
         self._waiting: asyncio.Task[Any] | None = None
@@ -142,11 +121,14 @@ class DeploymentRun:
     # -- before -----------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
+        around = self._around
+        if around.engines_start_here:
+            self._cannot_start = await asyncio.to_thread(start_problem, self.deployment.engine_config)
         for cell in self.cells:
             if self.stopped:
                 return
             try:
-                await asyncio.to_thread(cell.prepare, self._around.store)
+                await asyncio.to_thread(cell.prepare, around.store)
             except DatasetError as error:
                 cell.end("skipped" if error.gated else "failed", str(error))
             except DiskFullError:
@@ -155,6 +137,8 @@ class DeploymentRun:
                 cell.end("failed", str(error))
             else:
                 cell.progress.state = "waiting"
+                if not cell.exhausted and not self._cannot_start and around.cache is None:
+                    around.expect()
 
     def _open_cells(self) -> list[Cell]:
         return [cell for cell in self.cells if cell.outcome is None and cell.prepared]
@@ -169,6 +153,8 @@ class DeploymentRun:
             self.check(cell)
         if not any(not cell.exhausted for cell in open_cells):
             return
+        if self._cannot_start:
+            raise EngineStartError(self._cannot_start)
         deployment, around = self.deployment, self._around
         wanted = Claim(replica_need(deployment), deployment.replicas, deployment.exclusive)
         claim = await self._or_stop(around.place(wanted))

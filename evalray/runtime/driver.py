@@ -1,6 +1,7 @@
 """The sweep: deployments in the order of the plan, side by side where resources allow.
 
-Blocking from outside, one event loop inside.  Ray starts in its thread while the first data loads.
+Blocking from outside, one event loop inside.  Ray starts in its thread as soon as the first data is there, and
+never where no cell can run.
 Whatever happens, what is journaled stays, and the result says how every cell ended.
 """
 
@@ -10,12 +11,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from evalray.errors import ConfigError, DiskFullError, PlacementError, Problem, StoreError
+from evalray.errors import DiskFullError, PlacementError, StoreError
 from evalray.plan import Deployment, Plan
 from evalray.runtime.admission import Admission, Claim
 from evalray.runtime.budget import Budget
 from evalray.runtime.cluster import RayCluster
-from evalray.runtime.deployment import INTERRUPTED, DeploymentRun, Surroundings
+from evalray.runtime.deployment import INTERRUPTED, DeploymentRun
 from evalray.runtime.judge_pool import JudgeSurroundings
 from evalray.runtime.judges import Judges
 from evalray.runtime.placement import describe_missing, fitting_replicas, settled
@@ -33,11 +34,13 @@ from evalray.runtime.result import (
 )
 from evalray.runtime.scoring import RunScorer
 from evalray.runtime.stop import stop_signals
+from evalray.runtime.surroundings import Surroundings
 from evalray.runtime.sweep_info import sweep_info
 from evalray.runtime.telemetry import SweepTelemetry
 from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
 from evalray.telemetry import LatestReadings
+from evalray.types import Outcome
 
 _TRACK_SECONDS = 10.0
 
@@ -63,7 +66,7 @@ def run_sweep(
     """
     policy = policy or RuntimePolicy()
     judges = Judges(plan, policy)
-    scorers = _build_scorers(plan, judges)
+    scorers = judges.scorers_of(plan)
     store = SweepStore.open(plan.directory, fresh=fresh)
     sweep = _Sweep(plan, scorers, judges, store, progress or SweepProgress(), on_message, tracker, policy)
     result: SweepResult | None = None
@@ -94,23 +97,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def _build_scorers(plan: Plan, judges: Judges) -> list[list[RunScorer]]:
-    """For every run of every deployment, before anything costs anything."""
-    problems: list[Problem] = []
-    built: list[list[RunScorer]] = []
-    for deployment in plan.deployments:
-        of_deployment = []
-        for planned in deployment.runs:
-            try:
-                of_deployment.append(judges.scorer_of(planned))
-            except ConfigError as error:
-                problems += [problem for problem in error.problems if problem not in problems]
-        built.append(of_deployment)
-    if problems:
-        raise ConfigError(problems)
-    return built
 
 
 class _Sweep:
@@ -171,6 +157,8 @@ class _Sweep:
             cache=cache,
             copy_results_to=self.plan.copy_results_to,
             telemetry=telemetry,
+            expect=self._connect,
+            engines_start_here=self.plan.address is None,
         )
         self._runs = [
             DeploymentRun(deployment, scorers, around, number)
@@ -224,9 +212,7 @@ class _Sweep:
             await asyncio.to_thread(lambda: self.store.write_sweep(sweep_info(self.plan)))
         if self.tracker is not None:
             self.tracker.sweep_started(self.store.directory)
-        if self._runs and not self.store.resumed:
-            self._connect()  # a sweep that is continued may have nothing left that needs it
-        self.progress.phase = "starting Ray and loading data"
+        self.progress.phase = "loading data"
         # One more than run at once: the next has its data ready when its turn comes.
         window = asyncio.Semaphore(self.policy.parallel_deployments + 1)
         beside = [asyncio.create_task(self._track()), asyncio.create_task(self._watch_cluster())]
@@ -260,6 +246,7 @@ class _Sweep:
 
     def _connect(self) -> asyncio.Task[Admission]:
         if self._connecting is None:
+            self.progress.phase = "starting Ray and loading data"
             self._connecting = asyncio.create_task(self._open_cluster())
         return self._connecting
 
@@ -381,6 +368,7 @@ class _Sweep:
             list(dict.fromkeys(errors)),
             larger_budget=self.budget.larger() if any(o.status == "partial" for o in outcomes) else {},
             disk_full=self.disk_full,
+            nothing_ran=self._connecting is None and not any(map(_has_samples, outcomes)),
         )
 
     def _outcome(self, outcome: RunOutcome | None, deployment: Deployment, index: int) -> RunOutcome:
@@ -403,3 +391,9 @@ class _Sweep:
         if self.budget.reached and any(outcome.status == "partial" for outcome in outcomes):
             return EXIT_SKIPPED
         return EXIT_DONE
+
+
+def _has_samples(outcome: RunOutcome) -> bool:
+    """Whether something of the run is done, in this process or before it."""
+    counts = outcome.summary.outcomes if outcome.summary is not None else {}
+    return any(number for name, number in counts.items() if name != Outcome.SKIPPED)

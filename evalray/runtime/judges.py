@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from evalray.errors import ConfigError, Problem
 from evalray.plan import JudgeDeployment, Plan, PlannedRun
 from evalray.runtime.judge_backend import JudgeBackend
 from evalray.runtime.judge_pool import JudgePool, JudgeSurroundings
@@ -20,6 +21,25 @@ class Judges:
     def __init__(self, plan: Plan, policy: RuntimePolicy) -> None:
         self._pools = {id(judge): JudgePool(judge, policy) for judge in plan.judges}
         self._backends: list[JudgeBackend] = []
+
+    def scorers_of(self, plan: Plan) -> list[list[RunScorer]]:
+        """For every run of every deployment, before anything costs anything.
+
+        Raises :class:`~evalray.errors.ConfigError` with every problem, each once.
+        """
+        problems: list[Problem] = []
+        built: list[list[RunScorer]] = []
+        for deployment in plan.deployments:
+            of_deployment = []
+            for planned in deployment.runs:
+                try:
+                    of_deployment.append(self.scorer_of(planned))
+                except ConfigError as error:
+                    problems += [problem for problem in error.problems if problem not in problems]
+            built.append(of_deployment)
+        if problems:
+            raise ConfigError(problems)
+        return built
 
     def scorer_of(self, planned: PlannedRun) -> RunScorer:
         """The run's scorer, built, with its judge.  Raises :class:`~evalray.errors.ConfigError`."""

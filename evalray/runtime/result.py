@@ -45,5 +45,7 @@ class SweepResult:
     """Why MLflow lacks what is in ``directory``; empty where it has it, or was not asked to."""
     larger_budget: dict[str, float] = field(default_factory=dict)
     """Where the sweep's budget was used up before its end: a limit to continue with, by its flag."""
+    nothing_ran: bool = False
+    """No cell could run: no engine was started, and there is no sample of an earlier process either."""
     disk_full: bool = False
     """The disk was full, as ``errors`` says: nothing more is to be written."""

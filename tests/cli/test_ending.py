@@ -185,6 +185,12 @@ def test_the_command_to_resume_would_not_start_anew() -> None:
     assert resume_command(["run", "--fresh", "-c", "x.toml"]) == "evalray run -c x.toml"
 
 
+def test_a_sweep_of_which_nothing_could_run_is_not_said_to_be_done() -> None:
+    result = _result(4, RunOutcome("gaia", "m", "unsupported", reason="not here"))
+    result.nothing_ran = True
+    assert "nothing could run: all of the suite was skipped" in _shown(result)
+
+
 @pytest.mark.parametrize(
     ("args", "command"),
     [

@@ -34,7 +34,10 @@ def test_a_server_elsewhere_leaves_the_cores_alone(name: str, on_cpu: bool) -> N
     assert computes_on_cpu(name, {"device": "cpu"}) is on_cpu
 
 
-def test_a_checkpoint_that_is_not_there_is_noted_by_the_plan(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_there_is_noted_by_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evalray.plan_notes._is_installed", lambda package: True)
     missing = EngineConfig(model="m", engine="vllm", path=str(tmp_path / "m"))
     assert "does not exist" in deployment_notes(missing, 0, joins_cluster=False)[0]
     assert (
