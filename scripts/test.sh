@@ -10,4 +10,5 @@ ruff format --check .
 ruff check .
 mypy
 lint-imports
-exec python -m pytest "$@"
+# Most of the long tests wait for processes to start: two at a time take little more than half of the time.
+exec python -m pytest --numprocesses 2 --dist loadfile "$@"

@@ -126,9 +126,9 @@ def _figure(value: float | None) -> str:
 def _measures(
     changes: Sequence[MeasureChange], totals: dict[str, tuple[float | None, float | None]]
 ) -> Table:
+    """Each row says what it is: the median over the paired records, or a figure of the whole run."""
     from evalray.compare import TOTALS
 
-    """Each row says what it is: the median over the paired records, or a figure of the whole run."""
     table = _table("  figure", "A", "B", "B/A", "records")
     for change in changes:
         ratio = "–" if change.ratio is None else f"{change.ratio:.2f}×"
