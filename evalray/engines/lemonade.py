@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from evalray.engines.arguments import check_args
 from evalray.engines.base import Chunk, Engine, EngineConfig, EngineInfo
 from evalray.engines.chat_protocol import decode_json
+from evalray.engines.figures import measure_of
 from evalray.engines.http_body import read_body
 from evalray.engines.launch import LaunchedServer, free_port
 from evalray.engines.masking import url_secrets
@@ -141,9 +142,9 @@ class LemonadeEngine(Engine):
             raise
         if self._concurrency == 1 and (statistics := await self._get("/stats")):
             timings = {
-                name: float(value)
+                name: value
                 for key, name in _STATISTICS.items()
-                if isinstance(value := statistics.get(key), int | float) and not isinstance(value, bool)
+                if (value := measure_of(statistics.get(key))) is not None
             }
             if timings:
                 yield Chunk(timings=timings)

@@ -14,11 +14,13 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from evalray.store.journal import Damage, read_lines
-from evalray.store.lines import read_generation_head, read_score_head
+from evalray.store.lines import GenerationHead, ScoreHead, read_generation_head, read_score_head
 from evalray.types import Outcome
 
+_Head = TypeVar("_Head", GenerationHead, ScoreHead)
 _ABSENT, _FAILED, _DONE = 0, 1, 2
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES, 1)}
@@ -57,31 +59,30 @@ class RunIndex:
         Raises :class:`StoreError` for an unreadable file or one of a later version.
         """
         index = cls(num_records, epochs, scorer)
-        damage = Damage(generations)
-        for offset, line in read_lines(generations, damage):
-            head = read_generation_head(line, generations)
+        for offset, head in index._heads(generations, read_generation_head, on_time):
+            index.add_generation(head.position, head.epoch, head.ok, head.answer, offset)
+        for offset, score in index._heads(scores, read_score_head, on_time):
+            if score.scorer == scorer:
+                index.add_score(score.position, score.epoch, score.outcome, score.answer, offset)
+        return index
+
+    def _heads(
+        self,
+        path: Path,
+        head_of: Callable[[bytes, Path], _Head | None],
+        on_time: Callable[[float, bool], None] | None,
+    ) -> Iterator[tuple[int, _Head]]:
+        """Of the planned samples; of the others only the time is told."""
+        damage = Damage(path)
+        for offset, line in read_lines(path, damage):
+            head = head_of(line, path)
             if head is None:
                 continue
-            planned = index.covers(head.position, head.epoch)
+            planned = self.covers(head.position, head.epoch)
             if on_time is not None:
                 on_time(head.at, planned)
             if planned:
-                index.add_generation(head.position, head.epoch, head.ok, head.answer, offset)
-        index._note(damage)
-        damage = Damage(scores)
-        for offset, line in read_lines(scores, damage):
-            score = read_score_head(line, scores)
-            if score is None:
-                continue
-            planned = index.covers(score.position, score.epoch)
-            if on_time is not None:
-                on_time(score.at, planned)
-            if score.scorer == scorer and planned:
-                index.add_score(score.position, score.epoch, score.outcome, score.answer, offset)
-        index._note(damage)
-        return index
-
-    def _note(self, damage: Damage) -> None:
+                yield offset, head
         if damage.count:
             self.damage.append(damage)
 
