@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_SUBJECTS = 20
 _SIGNIFICANCE = 0.05
+_INSET = (0, 0, 0, 2)
 _TESTS = {"mcnemar": "McNemar", "bootstrap": "paired bootstrap", "z": "paired z"}
 
 
@@ -54,9 +56,9 @@ def _one(comparison: Comparison, *, several: bool) -> Iterable[RenderableType]:
     if figures.score is not None:
         yield _headline("score", figures.score, several)
     if figures.measures or comparison.totals:
-        yield _measures(figures.measures, comparison.totals)
+        yield Padding(_measures(figures.measures, comparison.totals), _INSET)
     if figures.subjects:
-        yield _subjects(figures.subjects)
+        yield Padding(_subjects(figures.subjects), _INSET)
     for name, (mine, other) in comparison.settings.items():
         yield Text(f"  setting {name}: A {safe_line(str(mine), 80)}, B {safe_line(str(other), 80)}", "cyan")
     for conflict in comparison.conflicts:
@@ -129,11 +131,11 @@ def _measures(
     """Each row says what it is: the median over the paired records, or a figure of the whole run."""
     from evalray.compare import TOTALS
 
-    table = _table("  figure", "A", "B", "B/A", "records")
+    table = _table("figure", "A", "B", "B/A", "records")
     for change in changes:
         ratio = "–" if change.ratio is None else f"{change.ratio:.2f}×"
         table.add_row(
-            f"  median {change.label}",
+            f"median {change.label}",
             _figure(change.median_a),
             _figure(change.median_b),
             ratio,
@@ -141,7 +143,7 @@ def _measures(
         )
     for name, (a, b) in totals.items():
         ratio = f"{b / a:.2f}×" if a and b is not None else "–"
-        table.add_row(f"  {TOTALS[name]}", _figure(a), _figure(b), ratio, "all")
+        table.add_row(TOTALS[name], _figure(a), _figure(b), ratio, "all")
     return table
 
 
@@ -150,12 +152,12 @@ def _subjects(subjects: dict[str, Difference]) -> Table:
     ranked = sorted(
         subjects.items(), key=lambda item: (_or_one(item[1].p_value), -abs(item[1].difference), item[0])
     )
-    table = _table("  subject", "n", "A", "B", "B − A", "95 %", "p Holm")
+    table = _table("subject", "n", "A", "B", "B − A", "95 %", "p Holm")
     for name, d in ranked[:_MAX_SUBJECTS]:
         certain = d.p_adjusted is not None and d.p_adjusted < _SIGNIFICANCE
         style = _style(d) if certain else ""
         table.add_row(
-            Text(f"  {safe_line(name, 60)}"),
+            Text(safe_line(name, 60)),
             f"{d.n:,}",
             percent(d.a),
             percent(d.b),

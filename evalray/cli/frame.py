@@ -56,9 +56,12 @@ def render_frame(progress: SweepProgress, width: int, height: int, elapsed_secon
     totals = 1 if len(runs) > 1 else 0
     room = height - len(lines) - len(replica_lines) - len(legend) - totals - 1
     if runs and room >= 1:
-        lines.append(_header(width))
+        model = _only_model(runs)
+        lines.append(_header(width, model or "run"))
         shown = _pick(runs, room)
-        lines += [_run_line(run, width, stopping=progress.stopping) for run in shown]
+        lines += [
+            _run_line(run, width, stopping=progress.stopping, of_one_model=bool(model)) for run in shown
+        ]
         if totals:
             lines.append(_totals(runs, len(shown), width, stopping=progress.stopping))
     return [*lines, *replica_lines, *legend][:height]
@@ -99,16 +102,25 @@ def _cut(line: Text, width: int) -> Text:
     return line
 
 
-def _header(width: int) -> Text:
+def _only_model(runs: Sequence[RunProgress]) -> str:
+    """The model of several runs, where it is one: it then stands above them, not in each."""
+    models = {run.model for run in runs}
+    return models.pop() if len(models) == 1 < len(runs) else ""
+
+
+def _header(width: int, title: str) -> Text:
     name_width = _name_width(width)
     bar = " " * (_BAR_WIDTH + 1) if width >= _WIDE else ""
-    cells = "".join(f"{title:>{size}}" for title, size in _COLUMNS)
-    return _cut(Text("  " + "run".ljust(name_width) + bar + cells, "dim"), width)
+    cells = "".join(f"{column:>{size}}" for column, size in _COLUMNS)
+    name = set_cell_size(_without_middle(safe_line(title, 300), name_width - 1), name_width)
+    return _cut(Text("  " + name + bar + cells, "dim"), width)
 
 
-def _name(run: RunProgress, width: int) -> str:
+def _name(run: RunProgress, width: int, *, of_one_model: bool) -> str:
     """Benchmark and model in ``width`` cells; the model gives way in its middle, as both its ends tell."""
     benchmark, model = safe_line(run.benchmark, 200), safe_line(run.model, 300)
+    if of_one_model:
+        return set_cell_size(_without_middle(benchmark, width - 1), width)
     room = max(8, width - cell_len(benchmark) - 4)
     return set_cell_size(f"{benchmark} · {_without_middle(model, room)}", width - 1) + " "
 
@@ -121,13 +133,13 @@ def _without_middle(text: str, cells: int) -> str:
     return f"{start}…{set_cell_size(text[::-1], tail).rstrip()[::-1]}"
 
 
-def _run_line(run: RunProgress, width: int, *, stopping: bool = False) -> Text:
+def _run_line(run: RunProgress, width: int, *, stopping: bool, of_one_model: bool) -> Text:
     glyph, style = _GLYPH[run.state]
     line = Text()
     line.append(glyph + " ", style)
     dim = "dim" if run.state in ("waiting", "skipped") else ""
     name_width = _name_width(width)
-    line.append(_name(run, name_width), dim)
+    line.append(_name(run, name_width, of_one_model=of_one_model), dim)
     if run.message and not run.done:
         rest = max(1, width - 2 - name_width)
         return _cut(line.append(" " + safe_line(run.message, rest - 1), style), width)

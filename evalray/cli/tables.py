@@ -6,7 +6,7 @@ All text that comes from models, servers or files passes through ``safe_line``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -31,19 +31,17 @@ _STATUS_STYLE = {
     "unsupported": "dim",
 }
 #: Unparsed, truncated and errors share a column: apart they would not fit 80 cells.
-_RESULT_COLUMNS = (
-    ("accuracy 95 %", 17),
-    ("scored", 14),
-    ("unp/trunc/err", 14),
-    ("tok/s", 6),
-    ("p50 s", 6),
-    ("wall", 9),
-)
+_RESULT_COLUMNS = ("accuracy 95 %", "scored", "unp/trunc/err", "tok/s", "p50 s", "wall")
+#: Left out where names need their room, in this order.
+_LEAST_IMPORTANT = ("p50 s", "tok/s", "wall")
+_LEAST_NAME = 14
+_COLUMN_GAP = 2
 #: Runs that are named one by one where a text is of many.
 MAX_NAMES = 8
 #: Between two columns, and what a column of text needs to be read in lines of.
 _GAP = 3
 _LEAST_FOLDED = 28
+_INDENT = "    "
 _CHECK_MARK = {"ok": ("✓", "green"), "note": ("•", "yellow"), "problem": ("✗", "bold red")}
 
 
@@ -54,24 +52,32 @@ def _table() -> Table:
 def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
     """Model by model, a line per benchmark: accuracy with its 95 % interval, and what it is made of.
 
-    Fits ``width`` cells from 80 on.
+    Fits ``width`` cells from 80 on: where a name is long, the least important columns are left out.
     """
     names = run_names(runs)
-    room = max(14, width - sum(size for _, size in _RESULT_COLUMNS))
-    name_width = min(room, max((cell_len("".join(name)) for name in names), default=0) + 2)
-    header = "".join(f"{title:>{size}}" for title, size in _RESULT_COLUMNS)
+    figures = [_figures(run.summary) if run.summary is not None else None for run in runs]
+    sizes = {
+        title: _COLUMN_GAP + max(len(title), *(len(known[title]) for known in figures if known), 0)
+        for title in _RESULT_COLUMNS
+    }
+    longest = max((cell_len("".join(name)) for name in names), default=0) + 2
+    for title in _LEAST_IMPORTANT:
+        if longest + sum(sizes.values()) > width:
+            del sizes[title]
+    name_width = min(longest, max(_LEAST_NAME, width - sum(sizes.values())))
+    header = "".join(f"{title:>{size}}" for title, size in sizes.items())
     lines = [Text(" " * name_width + header, "dim")]
     for model in dict.fromkeys(run.model for run in runs):
         heading = Text(safe_line(model, 200), "bold")
         heading.truncate(width, overflow="ellipsis")
         lines.append(heading)
-        for run, (benchmark, tag) in zip(runs, names, strict=True):
+        for run, (benchmark, tag), known in zip(runs, names, figures, strict=True):
             if run.model == model:
                 name = Text(f"  {benchmark}")
                 name.truncate(name_width - cell_len(tag), overflow="ellipsis", pad=not tag)
                 name.append(tag)
                 name.pad_right(name_width - cell_len(name.plain))
-                lines.append(name + _result_cells(run))
+                lines.append(name + _result_cells(run, known, sizes))
                 if run.summary is not None and run.summary.pass_at_k:
                     lines.append(Text(f"    {_pass_at_k(run.summary)}", "dim"))
     return lines
@@ -130,12 +136,11 @@ def _device_figures(summary: RunSummary) -> Iterable[str]:
         yield f"MBU {summary.mbu_pct:.3g} %"
 
 
-def _result_cells(run: RunOutcome) -> Text:
+def _result_cells(run: RunOutcome, known: Mapping[str, str] | None, sizes: Mapping[str, int]) -> Text:
     style = _STATUS_STYLE[run.status]
-    if run.summary is None:
+    if known is None:
         return Text(f"  {run.status}", style)
-    cells = zip(_figures(run.summary), _RESULT_COLUMNS, strict=True)
-    text = "".join(f"{cell:>{size}}" for cell, (_, size) in cells)
+    text = "".join(f"{known[title]:>{size}}" for title, size in sizes.items())
     return Text(text, "" if run.status == "complete" else style)
 
 
@@ -144,18 +149,21 @@ def _pass_at_k(summary: RunSummary) -> str:
     return "  ".join(f"pass@{k} {percent(value)}" for k, value in sorted(numbers.items()))
 
 
-def _figures(summary: RunSummary) -> Iterable[str]:
+def _figures(summary: RunSummary) -> dict[str, str]:
     outcomes = summary.outcomes
     accuracy = percent(summary.accuracy)
     if summary.accuracy_ci95 is not None:
         accuracy += f" {bounds(*summary.accuracy_ci95)}"
-    yield accuracy
-    yield f"{count(summary.scored_samples)}/{count(summary.planned_samples)}"
     errors = sum(outcomes.get(name, 0) for name in ("engine_error", "judge_error", "scorer_error"))
-    yield f"{outcomes.get('unparsed', 0)}/{outcomes.get('truncated', 0)}/{errors}"
-    yield rate(summary.output_tokens_per_second)
-    yield rate(summary.latency_stats.median if summary.latency_stats else None)
-    yield duration(summary.wall_seconds)
+    cells = (
+        accuracy,
+        f"{count(summary.scored_samples)}/{count(summary.planned_samples)}",
+        f"{outcomes.get('unparsed', 0)}/{outcomes.get('truncated', 0)}/{errors}",
+        rate(summary.output_tokens_per_second),
+        rate(summary.latency_stats.median if summary.latency_stats else None),
+        duration(summary.wall_seconds),
+    )
+    return dict(zip(_RESULT_COLUMNS, cells, strict=True))
 
 
 def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
@@ -227,7 +235,7 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> l
     widths = [max(map(cell_len, column)) for column in zip(head, *cells, strict=True)]
     last = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
     if last < min(widths[-1], _LEAST_FOLDED):
-        return [line for row in cells for line in _paragraph(head, row)]
+        return [line for row in cells for line in _paragraph(head, row, width)]
     table = _table()
     for number, header in enumerate(head, 1):
         table.add_column(header, no_wrap=number < len(head), overflow="fold")
@@ -236,11 +244,17 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> l
     return [table]
 
 
-def _paragraph(head: Sequence[str], row: Sequence[str]) -> Iterable[Text]:
-    """The name, and below it what is known of it; a figure keeps its unit beside it."""
+def _paragraph(head: Sequence[str], row: Sequence[str], width: int) -> Iterable[Text]:
+    """The name, and below it what is known of it: as many facts on a line as there is room for, none broken."""
     yield Text(row[0], "bold")
-    facts = [f"{name} {fact}" for name, fact in zip(head[1:], row[1:], strict=True) if fact]
-    if facts:
-        yield Text(
-            "    " + "; ".join(fact if len(fact) > 40 else fact.replace(" ", "\u00a0") for fact in facts)
-        )
+    line = ""
+    for name, fact in zip(head[1:], row[1:], strict=True):
+        if not fact:
+            continue
+        longer = f"{line}; {name} {fact}" if line else f"{name} {fact}"
+        if line and cell_len(longer) > width - len(_INDENT):
+            yield Text(f"{_INDENT}{line}")
+            longer = f"{name} {fact}"
+        line = longer
+    if line:
+        yield Text(f"{_INDENT}{line}")

@@ -61,6 +61,23 @@ def test_the_score_stands_beside_what_it_is_made_of_at_80_columns() -> None:
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [("gsm8k", []), ("natural-reasoning", ["p50 s"]), ("a-benchmark-of-many-words", ["p50 s", "tok/s"])],
+)
+def test_a_long_name_is_whole_at_80_columns_and_costs_the_least_important_columns(
+    name: str, left_out: list[str]
+) -> None:
+    run = _complete()
+    run.benchmark = name
+    text = _shown(_result(0, run))
+    assert f"  {name} " in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert [title for title in ("p50 s", "tok/s", "wall") if title not in text] == left_out
+    for figure in ("60.0% 57–63", "1,190/1,200", "4/2/10", "1:02:03"):
+        assert figure in text
+
+
 def test_pass_at_k_stands_below_its_run_in_order_of_k() -> None:
     run = _complete()
     assert run.summary is not None

@@ -101,3 +101,11 @@ def test_names_and_messages_are_inert(hostile: str) -> None:
     lines = render_frame(SweepProgress(hostile, hostile, runs), 80, 24, 1.0)
     assert all(not set(line.plain) & set("\x1b\n\u202e") for line in lines)
     assert all(not line.spans or "red]" not in str(line.spans) for line in lines)
+
+
+def test_the_model_of_all_runs_stands_once_above_them_and_leaves_room_for_their_benchmarks() -> None:
+    runs = [_running("natural-reasoning", "Qwen/Qwen3-8B"), _running("gsm8k", "Qwen/Qwen3-8B")]
+    lines = _text(SweepProgress("s", "", runs)).splitlines()
+    assert lines[1].strip().startswith("Qwen/Qwen3-8B ")
+    assert [line.split()[1] for line in lines[2:4]] == ["natural-reasoning", "gsm8k"]
+    assert "gsm8k · other" in _text(SweepProgress("s", "", [*runs, _running("gsm8k", "other")]))
