@@ -85,7 +85,7 @@ def read_gguf(file: Path) -> GgufFile:
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Reader(data).read()
-            except (struct.error, KeyError, IndexError, OverflowError):
+            except (struct.error, KeyError, IndexError, OverflowError, RecursionError):
                 raise GgufError(f"{file} is damaged or cut short within its header: fetch it again") from None
 
 

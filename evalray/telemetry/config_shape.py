@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from evalray.telemetry.shape import Dimensions, Mla, Moe
+from evalray.telemetry.shape import MOST_LAYERS, Dimensions, Mla, Moe, UnknownShape, bounded
 
 Config = Mapping[str, Any]
-
-
-class UnknownShape(ValueError):  # noqa: N818 - said to users as a reason, not raised to them
-    """The shape cannot be told; the message is the reason."""
-
 
 #: Gated FFNs: gate, up and down projections.
 _GATED_NAMES = (
@@ -70,6 +65,7 @@ def config_dimensions(config: Config) -> Dimensions:
     hidden = _integer(text, "hidden_size", "n_embd", "d_model")
     heads = _integer(text, "num_attention_heads", "n_head", "num_heads")
     layers = _integer(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    bounded("num_hidden_layers", layers, 1, MOST_LAYERS)
     return Dimensions(
         architecture=family,
         layers=layers,
@@ -126,7 +122,7 @@ def _mla(text: Config) -> Mla | None:
         qk_nope_dim=_integer(text, "qk_nope_head_dim"),
         qk_rope_dim=_integer(text, "qk_rope_head_dim"),
         v_dim=_integer(text, "v_head_dim"),
-        q_lora_rank=text.get("q_lora_rank"),
+        q_lora_rank=text.get("q_lora_rank") or None,
     )
 
 

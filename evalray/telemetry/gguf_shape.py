@@ -7,8 +7,7 @@ the tied head and the vocabulary are read off the tensor table, which cannot be 
 from __future__ import annotations
 
 from evalray.gguf import GgufFile
-from evalray.telemetry.config_shape import UnknownShape
-from evalray.telemetry.shape import Dimensions, Mla, Moe
+from evalray.telemetry.shape import MOST_LAYERS, Dimensions, Mla, Moe, UnknownShape, bounded
 
 _KNOWN_NAMES = (
     "llama qwen2 qwen2vl qwen3 qwen3vl qwen2moe qwen3moe qwen3vlmoe gemma gemma2 gemma3 phi2 phi3 phimoe "
@@ -37,6 +36,7 @@ class _Metadata:
             name = self._architecture or "(general.architecture missing)"
             raise UnknownShape(f"the architecture {name} is not known: give param_count_b in the suite")
         layers = self._integer("block_count") - self._integer("nextn_predict_layers", 0)
+        bounded("block_count", layers, 1, MOST_LAYERS)
         hidden = self._integer("embedding_length")
         heads = self._integer("attention.head_count")
         head_dim = self._integer("attention.key_length", hidden // heads)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from evalray.gguf import GgufError
-from evalray.telemetry.config_shape import UnknownShape, config_dimensions, text_config
+from evalray.telemetry.config_shape import config_dimensions, text_config
 from evalray.telemetry.gguf_shape import gguf_dimensions
 from evalray.telemetry.quantization import precision
 from evalray.telemetry.shape import (
     Dimensions,
     ModelShape,
     ShapeSource,
+    UnknownShape,
     Weights,
     build_shape,
     shape_from_param_count,

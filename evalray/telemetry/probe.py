@@ -17,7 +17,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from evalray.errors import EvalRayError
 from evalray.telemetry.machine import (
@@ -39,6 +41,11 @@ _CACHES = 4
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
+#: No machine is beyond this, and none at 0.
+_Rate = Annotated[float, Field(gt=0, lt=1e21)]
+_Spread = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class ProbeError(EvalRayError):
     """The probe could not measure; the message says what to do."""
 
@@ -53,11 +60,11 @@ class ProbeResult:
     threads: int
     dtype: str
     """Of the matrix product: ``fp32`` on a CPU, ``bf16`` on CUDA."""
-    flops_per_second: float
-    flops_spread_pct: float
+    flops_per_second: _Rate
+    flops_spread_pct: _Spread
     flops_repeats: int
-    read_bytes_per_second: float
-    read_spread_pct: float
+    read_bytes_per_second: _Rate
+    read_spread_pct: _Spread
     read_repeats: int
     array_bytes: int
     cache_bytes: int | None
@@ -90,6 +97,10 @@ class ProbeResult:
                 f"{self.array_bytes / _MIB:.0f} MiB{cache}, best of {self.read_repeats}",
             ),
         ]
+
+
+_RESULT = TypeAdapter(ProbeResult)
+_FIELDS = {field.name for field in fields(ProbeResult)}
 
 
 def probe(
@@ -166,21 +177,16 @@ def _better_of(earlier: ProbeResult, later: ProbeResult) -> ProbeResult:
 
 def load_probe(device: str = "cpu", threads: int | None = None) -> ProbeResult | None:
     """The kept measurement, or ``None``: never made, of other hardware, unreadable or out of date."""
+    threads = threads or usable_threads()
     try:
-        text = probe_file(device, threads or usable_threads()).read_text(encoding="utf-8")
-        values = json.loads(text)
-        result = (
-            ProbeResult(**values) if set(values) == {field.name for field in fields(ProbeResult)} else None
-        )
+        text = probe_file(device, threads).read_text(encoding="utf-8")
+        if set(json.loads(text)) != _FIELDS:
+            return None
+        result = _RESULT.validate_json(text, strict=True)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    if result is None or result.version != PROBE_VERSION:
-        return None
-    plausible = all(
-        isinstance(value, (int, float)) and 0 < value < float("inf")
-        for value in (result.flops_per_second, result.read_bytes_per_second)
-    )
-    return result if plausible else None
+    own = device != "cpu" or result.device == cpu_model()
+    return result if own and (result.version, result.threads) == (PROBE_VERSION, threads) else None
 
 
 def cache_folder() -> Path:

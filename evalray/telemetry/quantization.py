@@ -57,8 +57,10 @@ def precision(config: Config, text: Config) -> Precision:
     if method == "mxfp4":
         return Precision((4 + 8 / 32) / 8, plain, compute, True, experts_only=True)
     if method in ("fp8", "fbgemm_fp8"):
-        block = settings.get("weight_block_size") or [_FP8_BLOCK, _FP8_BLOCK]
-        return Precision(1 + 4 / (block[0] * block[1]), plain, "fp8", True)
+        rows, columns = settings.get("weight_block_size") or (_FP8_BLOCK, _FP8_BLOCK)
+        if not (rows > 0 and columns > 0):
+            raise ValueError(f"weight_block_size is {rows} x {columns}")
+        return Precision(1 + 4 / (rows * columns), plain, "fp8", True)
     if method == "bitsandbytes":
         four = bool(settings.get("load_in_4bit") or settings.get("_load_in_4bit"))
         return Precision(0.5 + 4 / 64 if four else 1.0, plain, compute if four else "int8", True)
@@ -74,7 +76,7 @@ def _first(config: Config, text: Config, *keys: str) -> Any:
 
 def _grouped(bits: Any, group_size: Any, default_bits: int) -> float:
     """Bytes per weight with an fp16 scale and a zero point of the weights' own width for each group."""
-    bits = bits if isinstance(bits, int) and bits > 0 else default_bits
+    bits = bits if isinstance(bits, int) and 0 < bits <= 32 else default_bits
     group = group_size if isinstance(group_size, int) and group_size > 0 else 0
     beside = (16 + bits) / group if group else 0.0
     return float((bits + beside) / 8)
@@ -87,7 +89,7 @@ def _compressed(settings: Config, plain: float, compute: str) -> Precision:
     weights = group.get("weights") or {}
     activations = group.get("input_activations")
     bits = weights.get("num_bits")
-    if not isinstance(bits, int) or bits < 1:
+    if not isinstance(bits, int) or not 0 < bits <= 32:
         return Precision(
             plain, plain, compute, True, reason="config_groups does not say num_bits of the weights"
         )

@@ -14,6 +14,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+#: Beyond these a number is no model's, and what is worked out from it would fill the memory or mean nothing.
+MOST_LAYERS, MOST_EXPERTS, LARGEST_DIMENSION = 4096, 1 << 16, 1 << 24
+
+
+class UnknownShape(ValueError):  # noqa: N818 - said to users as a reason, not raised to them
+    """The shape cannot be told; the message is the reason."""
+
+
+def bounded(name: str, value: object, low: int, high: int) -> int:
+    """``value`` where it is a whole number from ``low`` to ``high``; raises :class:`UnknownShape` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UnknownShape(f"{name} is {str(value)[:40]!r}, and no model's: give param_count_b in the suite")
+    return value
+
 
 class ShapeSource(StrEnum):
     """Where a shape comes from."""
@@ -64,6 +78,7 @@ class Dimensions:
     ``head_dim`` is of queries and keys, ``v_head_dim`` of values.  ``windows`` has one entry per layer:
     tokens of its sliding window, ``None`` for full attention.  ``gated`` FFNs have three matrices
     (gate, up, down), others two.  ``ffn`` is the width of the dense layers, one entry per layer where it varies.
+    Raises :class:`UnknownShape` where a number cannot be a model's.
     """
 
     architecture: str
@@ -80,6 +95,25 @@ class Dimensions:
     windows: tuple[int | None, ...] = ()
     moe: Moe | None = None
     mla: Mla | None = None
+
+    def __post_init__(self) -> None:
+        bounded("the number of layers", self.layers, 1, MOST_LAYERS)
+        for name in ("hidden", "heads", "head_dim", "ffn", "vocab"):
+            bounded(name, getattr(self, name), 1, LARGEST_DIMENSION)
+        bounded("kv_heads", self.kv_heads, 1, self.heads)
+        if self.v_head_dim is not None:
+            bounded("v_head_dim", self.v_head_dim, 1, LARGEST_DIMENSION)
+        if (moe := self.moe) is not None:
+            bounded("the number of experts", moe.experts, 1, MOST_EXPERTS)
+            bounded("experts_per_token", moe.experts_per_token, 1, moe.experts)
+            bounded("expert_ffn", moe.expert_ffn, 1, LARGEST_DIMENSION)
+            bounded("shared_ffn", moe.shared_ffn, 0, LARGEST_DIMENSION)
+            bounded("the number of layers with experts", moe.layers, 0, self.layers)
+        if (mla := self.mla) is not None:
+            for name in ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim"):
+                bounded(name, getattr(mla, name), 1, LARGEST_DIMENSION)
+            if mla.q_lora_rank is not None:
+                bounded("q_lora_rank", mla.q_lora_rank, 1, LARGEST_DIMENSION)
 
 
 @dataclass(slots=True, frozen=True)

@@ -32,6 +32,7 @@ _ASIDE = re.compile(
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
 _REPLICATED = re.compile(r"norm|kv_a_|q_a_proj|attn_q_a|attn_kv_a|\.gate\.weight|ffn_gate_inp|router")
 _MAX_HEADER_BYTES = 100 << 20
+_LARGEST_FILE_BYTES = 1 << 50
 _SHARD = re.compile(r"^(.*)-\d{5}-of-(\d{5})\.gguf$")
 
 
@@ -137,15 +138,19 @@ def _header_sizes(file: Path) -> list[tuple[str, float]]:
             if length > _MAX_HEADER_BYTES:
                 raise UnreadableWeights(f"{file.name} is no safetensors file")
             header: Mapping[str, Any] = json.loads(stream.read(length))
-        return [
-            (name, float(entry["data_offsets"][1] - entry["data_offsets"][0]))
-            for name, entry in header.items()
-            if name != "__metadata__"
-        ]
+        entries = [(name, entry["data_offsets"]) for name, entry in header.items() if name != "__metadata__"]
+        return [(name, _tensor_bytes(*offsets)) for name, offsets in entries]
     except OSError as error:
         raise UnreadableWeights(f"{file.name} cannot be read: {error.strerror}") from None
-    except (struct.error, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (struct.error, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise UnreadableWeights(f"{file.name} is damaged or cut short: fetch it again") from None
+
+
+def _tensor_bytes(begin: int, end: int) -> float:
+    """Raises ``ValueError`` where no file has such a place."""
+    if not 0 <= begin <= end <= _LARGEST_FILE_BYTES:
+        raise ValueError("a tensor lies outside of any file")
+    return float(end - begin)
 
 
 # -- GGUF -------------------------------------------------------------------------------------------

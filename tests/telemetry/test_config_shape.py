@@ -111,6 +111,20 @@ def test_the_language_model_of_a_multimodal_model_is_read(configs: dict[str, Con
         ({"vocab_size": "many"}, "vocab_size"),
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
         ({"num_attention_heads": True}, "num_attention_heads"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is '1000000000'"),
+        ({"num_hidden_layers": 10**30}, "num_hidden_layers"),
+        (
+            {"sliding_window": 64, "use_sliding_window": True, "num_hidden_layers": 10**12},
+            "num_hidden_layers",
+        ),
+        ({"hidden_size": 10**12}, "hidden is"),
+        ({"num_attention_heads": 10**6}, "head_dim is '0'"),
+        ({"num_key_value_heads": 33}, "kv_heads is '33'"),
+        (
+            {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9},
+            "experts_per_token is '9'",
+        ),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [-1, 1]}}, "wrong kind"),
         ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 0]}}, "wrong kind"),
     ],
 )
@@ -123,7 +137,12 @@ def test_what_cannot_be_told_is_none_with_the_reason(
 
 
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.integers(10**8, 10**30)
+    | st.floats()
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -141,10 +160,21 @@ _keys = st.sampled_from(
         "n_routed_experts",
         "first_k_dense_replace",
         "moe_layer_freq",
+        "num_hidden_layers",
+        "q_lora_rank",
         "quantization_config",
         "torch_dtype",
     ]
 )
+
+
+@pytest.mark.parametrize("rank", ["abc", -5, 1.5, [1], float("nan"), 10**30])
+def test_a_rank_that_is_none_is_the_reason_and_raises_nothing(
+    configs: dict[str, Config], rank: object
+) -> None:
+    result = shape_of_config(configs["DeepSeek-V3"] | {"q_lora_rank": rank})
+    assert result.shape is None
+    assert "q_lora_rank" in result.reason
 
 
 @given(

@@ -16,7 +16,9 @@ from evalray.telemetry.machine import (
 )
 from evalray.telemetry.probe import cache_folder, probe, probe_file
 
-RESULT = ProbeResult("CPU", "cpu", 1, "fp32", 5e11, 1.0, 9, 4e10, 2.0, 9, 1 << 28, 1 << 25, "2026-01-01")
+RESULT = ProbeResult(
+    cpu_model(), "cpu", 1, "fp32", 5e11, 1.0, 9, 4e10, 2.0, 9, 1 << 28, 1 << 25, "2026-01-01"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +84,14 @@ def test_threads_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         json.dumps(asdict(RESULT) | {"flops_per_second": "fast"}),
         json.dumps(asdict(RESULT) | {"read_bytes_per_second": 0}),
         json.dumps(asdict(RESULT) | {"flops_per_second": float("nan")}),
+        json.dumps(asdict(RESULT) | {"flops_per_second": True}),
+        json.dumps(asdict(RESULT) | {"flops_per_second": 10**400}),
+        json.dumps(asdict(RESULT) | {"flops_spread_pct": "a"}),
+        json.dumps(asdict(RESULT) | {"read_spread_pct": float("nan")}),
+        json.dumps(asdict(RESULT) | {"cache_bytes": "large"}),
+        json.dumps(asdict(RESULT) | {"array_bytes": None}),
+        json.dumps(asdict(RESULT) | {"threads": 64}),
+        json.dumps(asdict(RESULT) | {"device": "the processor that was there before"}),
         "[" * 100_000,
     ],
 )

@@ -155,6 +155,26 @@ def test_a_safetensors_header_cut_short_falls_back_to_counting(tmp_path: Path, s
     assert "cut short" in shape.notes[0]
 
 
+@pytest.mark.parametrize(
+    "offsets", [[100, 0], [0, 1e300], [0, 10**400], [0, float("nan")], [-5, 5], [0, 1, 2], ["a", "b"]]
+)
+def test_a_tensor_outside_of_any_file_falls_back_to_counting(tmp_path: Path, offsets: list[Any]) -> None:
+    _folder(tmp_path, {})
+    text = json.dumps({"model.layers.0.mlp.up_proj.weight": {"data_offsets": offsets}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    shape = shape_of_path(tmp_path).shape
+    assert shape is not None
+    assert shape.weights.source is WeightSource.DTYPE
+
+
+def test_a_header_nested_without_end_falls_back_to_counting(tmp_path: Path) -> None:
+    _folder(tmp_path, {})
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 100_000) + b"[" * 100_000)
+    shape = shape_of_path(tmp_path).shape
+    assert shape is not None
+    assert shape.weights.source is WeightSource.DTYPE
+
+
 # -- GGUF -------------------------------------------------------------------------------------------
 
 
@@ -301,6 +321,14 @@ def test_all_parts_of_a_split_gguf_are_read(tmp_path: Path) -> None:
         ({}, "general.architecture missing"),
         (_values("llama", attention__head_count_kv=(1, 2)), "differs between the layers"),
         ({"general.architecture": "llama"}, "llama.block_count"),
+        (_values("llama", block_count=10**9), "block_count is '1000000000'"),
+        (_values("llama", nextn_predict_layers=3), "block_count is '-1'"),
+        (_values("llama", attention__head_count=10**6), "head_dim is '0'"),
+        (_values("llama", expert_count=4, expert_used_count=5), "experts_per_token is '5'"),
+        (
+            _values("llama", expert_count=4, expert_used_count=2, leading_dense_block_count=7),
+            "with experts is '-5'",
+        ),
     ],
 )
 def test_a_gguf_that_does_not_tell_gives_the_reason(
@@ -319,3 +347,9 @@ def test_a_gguf_cut_anywhere_in_its_head_gives_a_reason_and_never_raises(tmp_pat
     for size in range(0, 500, 3):
         file.write_bytes(whole[:size])
         assert shape_of_path(file).reason
+
+
+def test_arrays_nested_without_end_are_a_damaged_gguf(tmp_path: Path) -> None:
+    deep = _string("x") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 5000 + struct.pack("<IQ", 4, 0)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + deep)
+    assert "damaged" in shape_of_path(tmp_path / "m.gguf").reason
