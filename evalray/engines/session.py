@@ -335,6 +335,7 @@ def _timeline(attempt: _Attempt, queued: float, queued_at: float, *, failed: boo
     timeline = Timeline(
         queued_at=queued_at,
         sent_at=attempt.sent_at,
+        sent_monotonic=attempt.sent,
         completed_at=attempt.sent_at + (ended - attempt.sent),
         queue_seconds=attempt.sent - queued,
         latency_seconds=ended - attempt.sent,

@@ -58,7 +58,14 @@ def device_energy(runs: Figures) -> Table:
 def measuring_notes(runs: Figures) -> list[str]:
     """Why figures are missing and what peaks they are of, each once."""
     found = (run.get(key) for key in _REASONS for run in runs.values())
-    return [str(note) for note in dict.fromkeys(found) if note]
+    provisional = [name for name, run in runs.items() if run.get("provisional") is True]
+    notes = [str(note) for note in dict.fromkeys(found) if note]
+    if provisional:
+        notes.append(
+            f"{', '.join(provisional)}: provisional, others on its devices were still at work when the sweep ended; "
+            "the same command works it out again"
+        )
+    return notes
 
 
 def _run_cells(name: str, run: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,9 +51,16 @@ class Part:
     notes: tuple[str, ...]
     dropped: int
 
+    def is_shared_in(self, stretch: str) -> bool:
+        """Whether somebody may still work on its devices in ``stretch``."""
+        return any(life.stretch == stretch and math.isinf(life.ended_at) for life in self.lives)
 
-def write_run(run_directory: Path, asked: list[Asked], parts: list[Part], journal_bytes: int) -> None:
-    """Write both files.  ``journal_bytes``: how much of the run's journal is in them.  Raises ``OSError``."""
+
+def write_run(
+    run_directory: Path, asked: list[Asked], parts: list[Part], journal_bytes: int, *, provisional: bool
+) -> None:
+    """Write both files.  ``journal_bytes``: how much of the run's journal is in them; ``provisional``: whether
+    others that share its devices are still at work.  Raises ``OSError``."""
     warm = _warmup(run_directory, asked)
     rows = [_row(each, parts[each.part], each in warm) for each in asked]
     folder = run_directory / "telemetry"
@@ -63,6 +70,7 @@ def write_run(run_directory: Path, asked: list[Asked], parts: list[Part], journa
     about = _run_figures(measured or asked, parts)
     about["warmup_samples_excluded"] = len(warm)
     about["journal_bytes"] = journal_bytes
+    about["provisional"] = provisional
     with replacing(folder / FIGURES) as beside:
         beside.write_text(json.dumps(_finite(about), indent=1), encoding="utf-8")
 
@@ -73,11 +81,16 @@ def run_parts(asked: Sequence[Asked], parts: Sequence[Part]) -> list[RunPart]:
     for number, part in enumerate(parts):
         own = [each for each in asked if each.part == number]
         if own:
-            first = min(own, key=lambda each: each.sent_at)
+            first = _first(own, part)
             offset = first.sent_at - float(part.done.requests.sent[first.index])
             indices = np.array([each.index for each in own], dtype=np.intp)
             found.append(RunPart(part.lives[0].node_id, part.done, indices, offset, part.notes))
     return found
+
+
+def _first(asked: Sequence[Asked], part: Part) -> Asked:
+    """The first of a part's requests, by the clock that is never moved."""
+    return min(asked, key=lambda each: float(part.done.requests.sent[each.index]))
 
 
 def _warmup(run_directory: Path, asked: Sequence[Asked]) -> set[Asked]:
@@ -213,24 +226,19 @@ def _mean_power(shares: Sequence[_Share]) -> float | None:
 
     Of each device it is over its valid windows, so that what was not measured does not count as 0 W.
     """
-    joules, seconds, until = 0.0, 0.0, -math.inf
+    joules, total, until = 0.0, 0.0, -math.inf
     for share in shares:
         each, devices = share.figures, len(share.part.done.energy_devices(share.engines))
         valid = each.seconds * devices - (each.invalid_seconds or 0.0)
         if each.device_joules is None or valid <= 0:
             return None
         joules += each.device_joules / valid * devices * each.seconds
-    spans = sorted(
-        (
-            min(each.sent_at for each in share.asked),
-            max(each.sent_at + (each.latency_seconds or 0.0) for each in share.asked),
-        )
-        for share in shares
-    )
+    starts = [(_first(share.asked, share.part).sent_at, share.figures.seconds) for share in shares]
+    spans = sorted((start, start + seconds) for start, seconds in starts)
     for start, end in spans:
-        seconds += max(0.0, end - max(start, until))
+        total += max(0.0, end - max(start, until))
         until = max(until, end)
-    return joules / seconds if seconds > 0 else None
+    return joules / total if total > 0 else None
 
 
 def _ledger(ledger: DeviceLedger, part: Part) -> dict[str, Any]:

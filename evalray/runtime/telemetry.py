@@ -96,9 +96,15 @@ class SweepTelemetry:
         except Exception as error:  # noqa: BLE001 -- the run has its results without it
             self.trouble(error)
 
-    async def work_out(self, runs: Sequence[str]) -> bool:
-        """Write figures of ``runs``.  Whether there are any.  Raises ``OSError`` and :class:`StoreError`."""
-        return bool(await asyncio.to_thread(figures_of_runs, self.directory, runs, self.trouble))
+    async def work_out(self, runs: Sequence[str], stretch: str = "") -> bool:
+        """Write figures of ``runs``, provisional where others go on in ``stretch``.  Whether there are any.
+
+        Raises ``OSError`` and :class:`StoreError`.
+        """
+        written = await asyncio.to_thread(
+            figures_of_runs, self.directory, runs, self.trouble, stretch=stretch
+        )
+        return bool(written)
 
     def watch_node(self, node_id: str) -> None:
         """Begin to sample a node that is not sampled yet."""
@@ -242,7 +248,7 @@ class DeploymentWatch(PoolWatch):
             self.end_lives()
             self.ended_at = time.time()
             await self._sweep.flush(time.monotonic())
-            return await self._sweep.work_out(self._runs)
+            return await self._sweep.work_out(self._runs, self._sweep.recorder.stretch)
         except Exception as error:  # noqa: BLE001 -- the runs have their results without it
             self._sweep.trouble(error)
             return False
@@ -252,13 +258,10 @@ class DeploymentWatch(PoolWatch):
 
         What was still in flight there then was not known.  Whether anything has changed.  Never raises.
         """
-        later = [
-            life for watch in self._sweep.watches if watch.ended_at > self.ended_at for life in watch.lives
-        ]
-        shared = any(life.shares_device(own) for own in self.lives for life in later)
-        if not self.lives or not (self.stale or shared):
-            return False
         try:
+            overdue = [await asyncio.to_thread(is_overdue, self._sweep.directory, run) for run in self._runs]
+            if not self.lives or not (self.stale or any(overdue)):
+                return False
             return await self._sweep.work_out(self._runs)
         except Exception as error:  # noqa: BLE001 -- the runs have their results without it
             self._sweep.trouble(error)

@@ -42,10 +42,16 @@ def _raise(error: Exception) -> None:
 
 
 def figures_of_runs(
-    directory: Path, runs: Sequence[str], trouble: Callable[[Exception], None] = _raise
+    directory: Path,
+    runs: Sequence[str],
+    trouble: Callable[[Exception], None] = _raise,
+    *,
+    stretch: str = "",
 ) -> list[str]:
     """Write ``<run>/telemetry/`` for those of ``runs`` that engines of record worked for; their names.
 
+    ``stretch`` is the one under way, if one is: where others still work on the devices in it, what they have
+    in flight is not known yet, and the figures are provisional.
     ``trouble`` is told of each run whose power could not be drawn; it has its figures all the same.
     Raises ``OSError`` and :class:`StoreError`.
     """
@@ -55,7 +61,8 @@ def figures_of_runs(
     asked, parts = _analysed(directory, runs)
     written = [name for name in runs if asked[name]]
     for name in written:
-        write_run(directory / name, asked[name], parts, sizes[name])
+        provisional = any(parts[each.part].is_shared_in(stretch) for each in asked[name])
+        write_run(directory / name, asked[name], parts, sizes[name], provisional=provisional)
     for name in written:
         try:
             write_power(directory / name, power_timeline(run_parts(asked[name], parts)))
@@ -87,15 +94,16 @@ def _analysed(directory: Path, runs: Sequence[str]) -> tuple[dict[str, list[Aske
 
 
 def is_overdue(directory: Path, run: str) -> bool:
-    """Whether engines of record worked for a run after its figures were worked out last.
+    """Whether engines of record worked for a run after its figures were worked out last, or others who shared
+    their devices went on after that.
 
-    That is so where the process that ran them was killed before it came to the figures.
+    That is so where the process that ran them was killed before it came to the figures, or to the last of them.
     """
     known = None
     with contextlib.suppress(OSError, ValueError):
         known = json.loads((directory / run / "telemetry" / FIGURES).read_text(encoding="utf-8"))
     if isinstance(known, dict) and known.get("journal_bytes") == _journal_bytes(directory, run):
-        return False
+        return known.get("provisional") is True
     return any(run in life.runs for life in read_engines(directory))
 
 

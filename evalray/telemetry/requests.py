@@ -7,6 +7,7 @@ the pairs of clock readings that the sampler took.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,10 +46,17 @@ class EngineUse:
     """Ranks that split each layer and keep copies of what cannot be split; pipeline stages are not among them."""
 
 
+#: A mark whose offset is so far from all pairs' is of another clock: an engine in a time namespace of its own.
+_SAME_CLOCK_SECONDS = 10.0
+#: Marks of an engine this far outside of the time its client saw are of another clock too.
+_OUTSIDE_SECONDS = 1.0
+
+
 class ClockMap:
     """Unix seconds of a node to its monotonic seconds, by pairs read on both clocks.
 
-    Between two pairs the offset is interpolated, so a clock that is slewed is followed.
+    Between two pairs the offset is interpolated, so a clock that is slewed is followed.  A wall clock that was
+    moved back has shown the same seconds twice, so marks of the monotonic clock itself go first.
     """
 
     def __init__(self, pairs: Sequence[ClockPair]) -> None:
@@ -61,6 +69,18 @@ class ClockMap:
 
     def to_monotonic(self, wall_seconds: float) -> float:
         return wall_seconds - float(np.interp(wall_seconds, self._wall, self._offset))
+
+    def sent(self, line: Timeline) -> float | None:
+        """When a request was sent: its own monotonic mark where that is of this node's clock, else by the wall
+        clock, which a time server may have moved back.  ``None`` where it was not."""
+        if line.sent_at is None or not math.isfinite(line.sent_at):
+            return None
+        mark = line.sent_monotonic
+        if mark is not None:
+            low, high = self._offset.min() - _SAME_CLOCK_SECONDS, self._offset.max() + _SAME_CLOCK_SECONDS
+            if low <= line.sent_at - mark <= high:
+                return mark
+        return self.to_monotonic(line.sent_at)
 
 
 @dataclass(slots=True)
@@ -126,15 +146,17 @@ class RequestLog:
         added too: what it used is no other sample's.
         """
         line = generation.timeline
-        if line.sent_at is None:
+        if (sent := clock.sent(line)) is None:
             return None
-        sent = clock.to_monotonic(line.sent_at)
         end = _end(line, sent, clock)
         if end is None:
             return None
-        server = line.server or {}
+        server = _timings(line)
         first = None if line.ttft_seconds is None else sent + line.ttft_seconds
         # vLLM's engine core runs on the same monotonic clock; its marks leave out queueing and transport.
+        marks = [value for name, value in server.items() if name.endswith("_monotonic")]
+        if any(not sent - _OUTSIDE_SECONDS <= mark <= end + _OUTSIDE_SECONDS for mark in marks):
+            server = {name: value for name, value in server.items() if not name.endswith("_monotonic")}
         if (marked := server.get("first_token_monotonic")) is not None:
             first, end = marked, max(marked, server.get("last_token_monotonic", end))
         return self.add(
@@ -153,9 +175,18 @@ class RequestLog:
         return RequestColumns(np.array(self._engine, dtype=np.int32), *arrays)
 
 
+def _timings(line: Timeline) -> dict[str, float]:
+    """What the engine says of its own times, as far as it is numbers."""
+    return {
+        name: float(value)
+        for name, value in (line.server or {}).items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
 def _end(line: Timeline, sent: float, clock: ClockMap) -> float | None:
     if line.latency_seconds is not None:
-        return sent + line.latency_seconds
+        return sent + line.latency_seconds if math.isfinite(line.latency_seconds) else None
     return None if line.completed_at is None else clock.to_monotonic(line.completed_at)
 
 
@@ -169,6 +200,6 @@ def _prefill_start(server: dict[str, float], first: float | None) -> float | Non
         return scheduled
     if first is not None:
         for key, per_second in _PREFILL_DURATIONS:
-            if (duration := server.get(key)) is not None:
+            if (duration := server.get(key, -1.0)) >= 0:
                 return first - duration / per_second
     return None

@@ -95,6 +95,8 @@ class Timeline:
     """When the engine actor took the request in."""
     sent_at: float | None = None
     """When this attempt was handed to the engine."""
+    sent_monotonic: float | None = None
+    """The same moment on the node's monotonic clock, which no time server moves."""
     completed_at: float | None = None
     queue_seconds: float | None = None
     """queued to sent, retries and back-off included."""

@@ -69,8 +69,16 @@ class Recorded:
         if math.isfinite(end):
             self.recorder.ended(life, _WALL + end)
 
-    def run(self, model: str, engine: str, spans: list[tuple[float, float]], *, first: int = 0) -> None:
-        """A run's answers, each between two instants."""
+    def run(
+        self,
+        model: str,
+        engine: str,
+        spans: list[tuple[float, float]],
+        *,
+        first: int = 0,
+        moved: float = 0.0,
+    ) -> None:
+        """A run's answers, each between two instants; by a wall clock ``moved`` back."""
         with SweepStore.open(self.directory) as sweep:
             run = sweep.open_run(
                 RunConfig("b", "jarvis-direct", model),
@@ -80,7 +88,7 @@ class Recorded:
                 info={},
             )
             for position, (start, end) in enumerate(spans, first):
-                answer = generation(engine, start, end)
+                answer = generation(engine, start, end, moved)
                 run.append_generation(position, 0, 1, EvalRecord(f"r{position}", "Q?", "a", "c"), answer)
 
     def figures(self, run: str) -> dict[str, Any]:
@@ -88,8 +96,8 @@ class Recorded:
         return value
 
 
-def generation(engine: str, start: float, end: float) -> Generation:
-    line = Timeline(sent_at=_WALL + start, latency_seconds=end - start)
+def generation(engine: str, start: float, end: float, moved: float = 0.0) -> Generation:
+    line = Timeline(sent_at=_WALL + start - moved, sent_monotonic=start, latency_seconds=end - start)
     return Generation(
         model_answer="a",
         prompt_tokens=1,
@@ -129,6 +137,23 @@ def test_two_stretches_on_one_node_are_taken_for_themselves(recorded: Recorded) 
         _conserved(ledger)
         assert ledger["measured_joules"] < 20 * _WATTS
     assert figures["steady"] is None
+
+
+def test_a_clock_that_is_moved_back_during_the_run_moves_no_joule(recorded: Recorded) -> None:
+    back = 3600.0
+    for start, moved in ((0, 0.0), (10, back)):
+        info = NodeInfo("node", (_GPU,), 0.1, ClockPair(start, _WALL + start - moved))
+        ticks = [Tick(0, start + k / 10, (start + k / 10) * _WATTS, _WATTS, *[None] * 7) for k in range(100)]
+        recorded.recorder.keep(0, info, Batch(ticks, ClockPair(start + 9.9, _WALL + start + 9.9 - moved)))
+    recorded.recorder.flush()
+    recorded.life("m/0", ("b_m",), 0)
+    recorded.run("m", "m/0", [(2, 4), (5, 7)])
+    recorded.run("m", "m/0", [(12, 16)], first=2, moved=back)
+    figures_of_runs(recorded.directory, ["b_m"])
+    figures = recorded.figures("b_m")
+    assert figures["energy_joules"] == pytest.approx(8 * _WATTS, rel=0.01)
+    assert figures["seconds"] == pytest.approx(14)
+    assert figures["avg_power_watts"] == pytest.approx(_WATTS)
 
 
 def test_engines_beside_are_charged_within_the_time_of_the_run_alone(recorded: Recorded) -> None:
@@ -198,6 +223,24 @@ def test_figures_are_overdue_until_they_are_worked_out_of_all_that_is_journaled(
     if with_ticks:
         recorded.run("m", "m/0", [(9, 11)], first=1)
         assert is_overdue(recorded.directory, "b_m")
+
+
+def test_figures_are_provisional_while_others_work_on_the_device_and_made_up_for_after(
+    recorded: Recorded,
+) -> None:
+    recorded.ticks(0, 30)
+    recorded.life("m/0", ("b_m",), 0, 16)
+    recorded.life("x/0", ("b_x",), 0)  # still at work; its long request is not journaled yet
+    recorded.run("m", "m/0", [(5, 15)])
+    figures_of_runs(recorded.directory, ["b_m"], stretch="s1")
+    assert recorded.figures("b_m")["provisional"]
+    assert is_overdue(recorded.directory, "b_m"), "whoever continues a killed sweep works them out again"
+    recorded.run("x", "x/0", [(5, 15)])
+    recorded.stretch("s2")
+    figures_of_runs(recorded.directory, ["b_m"], stretch="s2")
+    assert not recorded.figures("b_m")["provisional"]
+    assert not is_overdue(recorded.directory, "b_m")
+    assert recorded.figures("b_m")["energy_joules"] == pytest.approx(500, rel=0.03)
 
 
 def test_figures_worked_out_again_are_the_same(recorded: Recorded) -> None:

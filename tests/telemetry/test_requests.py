@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,15 @@ def test_a_reply_without_tokens_streamed_has_no_first_token() -> None:
     assert times["end"] == pytest.approx(104.95, abs=0.01)
 
 
-@pytest.mark.parametrize("line", [Timeline(), Timeline(sent_at=1_000_100.0)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        Timeline(),
+        Timeline(sent_at=1_000_100.0),
+        Timeline(sent_at=math.nan, latency_seconds=1.0),
+        Timeline(sent_at=1_000_100.0, latency_seconds=math.nan),
+    ],
+)
 def test_a_request_without_times_is_left_out(line: Timeline) -> None:
     assert RequestLog().add_generation(0, Generation(timeline=line), _CLOCK) is None
 
@@ -76,6 +85,41 @@ def test_times_out_of_order_are_put_in_order() -> None:
     assert (columns.sent <= columns.prefill_start).all()
     assert (columns.prefill_start <= columns.first_token).all()
     assert (columns.first_token <= columns.end).all()
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0, 5.0, -5.0, -172_800.0])
+@pytest.mark.parametrize("at", [99.9, 100.1, 150.0])
+def test_a_request_stays_where_it_was_when_a_time_server_moves_the_clock(step: float, at: float) -> None:
+    def wall(monotonic: float) -> float:
+        return 1e9 + monotonic + (step if monotonic >= 100.0 else 0.0)
+
+    clock = ClockMap([ClockPair(float(at), wall(at)) for at in range(0, 200, 2)])
+    line = Timeline(sent_at=wall(at), sent_monotonic=at, latency_seconds=5.0)
+    assert clock.sent(line) == at
+
+
+@pytest.mark.parametrize("mark", [None, 5e6, float("nan")])
+def test_a_mark_of_another_clock_is_not_taken(mark: float | None) -> None:
+    line = Timeline(sent_at=1_000_150.5, sent_monotonic=mark, latency_seconds=5.0)
+    assert _CLOCK.sent(line) == pytest.approx(150.0)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"scheduled_monotonic": 1e6, "first_token_monotonic": 1e6 + 1, "last_token_monotonic": 1e6 + 2},
+        {"scheduled_monotonic": -5.0, "first_token_monotonic": 1.0, "last_token_monotonic": 2.0},
+        {"first_token_monotonic": math.nan},
+        {"first_token_monotonic": "soon"},
+        {"prompt_ms": -1e6},
+        {"prompt_ms": None},
+    ],
+)
+def test_marks_that_cannot_be_of_this_request_leave_it_the_clients_times(server: Any) -> None:
+    line = Timeline(sent_at=1_000_100.0, latency_seconds=5.0, ttft_seconds=1.0, server=server)
+    assert _only(Generation(timeline=line)) == pytest.approx(
+        {"sent": 100, "prefill_start": 100, "first_token": 101, "end": 105}
+    )
 
 
 def test_without_clock_readings_there_is_no_map() -> None:
