@@ -244,6 +244,8 @@ def summarize_path(path: Path) -> SweepResult:
         )
         if status == "failed":
             outcome.reason = why_failed(summary, entry.config.max_error_rate, entry.results_path)
+        elif status == "partial":
+            outcome.reason = summary.reason
         result.runs.append(outcome)
     if not entries:
         raise StoreError("; ".join(problems) or f"{path}: holds no run (a run is a folder with run.json)")

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evalray.cli.text import percent, safe_line
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.compare import Comparison, ComparisonReport, Difference, MeasureChange
@@ -46,9 +47,9 @@ def _one(comparison: Comparison, *, several: bool) -> Iterable[RenderableType]:
         )
     overlap = figures.overlap
     yield Text(
-        f"  {overlap.scored_in_both:,} records scored in both; of {overlap.common:,} common "
+        f"  {counted(overlap.scored_in_both, 'record')} scored in both; of {overlap.common:,} common "
         f"{overlap.scored_only_in_a:,} scored only in A, {overlap.scored_only_in_b:,} only in B, "
-        f"{overlap.scored_in_neither:,} in neither; {overlap.only_a:,} records only in A, {overlap.only_b:,} only in B",
+        f"{overlap.scored_in_neither:,} in neither; {counted(overlap.only_a, 'record')} only in A, {overlap.only_b:,} only in B",
         "dim",
     )
     if figures.accuracy is not None:

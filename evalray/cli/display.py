@@ -22,6 +22,7 @@ from evalray.cli.frame import SweepTotals, render_frame
 from evalray.cli.text import count, duration, percent, quoted_block, rate, safe_line
 from evalray.cli.wrapping import wrapped
 from evalray.runtime.progress import RunProgress, SweepProgress
+from evalray.wording import counted
 
 _LOOK_SECONDS = 0.25
 _LINE_SECONDS = 5.0
@@ -203,6 +204,8 @@ def state_text(run: RunProgress) -> str:
         parts.append(f"{count(run.done)}/{count(run.planned)} samples")
     if run.resumed:
         parts.append(f"{count(run.resumed)} of them from before")
+    if run.cached:
+        parts.append(f"{count(run.cached)} from the cache")
     if run.generated:
         parts += _figures(run.samples_per_second, run.tokens_per_second, run.accuracy, run.errors)
     if run.judging:
@@ -252,5 +255,5 @@ def _figures(
     if accuracy is not None:
         figures.append(f"accuracy so far {percent(accuracy)}")
     if errors:
-        figures.append(f"{count(errors)} error{'' if errors == 1 else 's'}")
+        figures.append(counted(errors, "error"))
     return figures

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from evalray.cli.report import Report
-from evalray.cli.tables import energy_lines, rate_lines, reasons, results_lines
+from evalray.cli.tables import cache_lines, energy_lines, rate_lines, reasons, results_lines
 from evalray.cli.text import safe_line
 from evalray.cli.wrapping import unbroken
 from evalray.plan import Plan
@@ -66,6 +66,8 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
         parts += [Text(), *results_lines(result.runs, width), Text()]
         if rates := rate_lines(result.runs):
             parts += [*rates, Text()]
+        if cached := cache_lines(result.runs):
+            parts += [*cached, Text()]
         if measured := energy_lines(result.runs):
             parts += [*measured, Text()]
         parts += reasons(result.runs)

@@ -17,8 +17,10 @@ from rich.text import Text
 
 from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
 from evalray.doctor import Check
+from evalray.reports import tag_legend
 from evalray.reports.table import run_warnings
 from evalray.types import RunConfig, RunSummary
+from evalray.wording import counted
 
 if TYPE_CHECKING:
     from evalray.runtime.result import RunOutcome
@@ -77,10 +79,36 @@ def results_lines(runs: Sequence[RunOutcome], width: int) -> list[Text]:
                 name.truncate(name_width - cell_len(tag), overflow="ellipsis", pad=not tag)
                 name.append(tag)
                 name.pad_right(name_width - cell_len(name.plain))
-                lines.append(name + _result_cells(run, known, sizes))
+                lines += _with_status(name + _result_cells(run, known, sizes), run, width)
                 if run.summary is not None and run.summary.pass_at_k:
                     lines.append(Text(f"    {_pass_at_k(run.summary)}", "dim"))
+    if any(tag for _, tag in names):
+        found = [(run.summary, run.summary_path) for run in runs]
+        legend = tag_legend([(summary, path) for summary, path in found if summary and path])
+        lines += [Text(f"  {safe_line(line, 1_000)}", "dim") for line in legend]
     return lines
+
+
+def _with_status(line: Text, run: RunOutcome, width: int) -> list[Text]:
+    """A row of figures with the run's status where that is not complete: behind it, or below for want of room."""
+    if run.summary is None or run.status == "complete":
+        return [line]
+    word = Text(f"  {run.status}", _STATUS_STYLE[run.status])
+    if line.cell_len + word.cell_len <= width:
+        return [line + word]
+    return [line, Text("  ") + word]
+
+
+def cache_lines(runs: Sequence[RunOutcome]) -> list[Text]:
+    """How many answers of each run the response cache had, where it had any."""
+    return [
+        Text(
+            f"  {cell_name(run)}: {count(run.summary.cached_samples)} of "
+            f"{counted(run.summary.planned_samples, 'answer')} from the cache, at no time and cost"
+        )
+        for run in runs
+        if run.summary is not None and run.summary.cached_samples
+    ]
 
 
 def rate_lines(runs: Sequence[RunOutcome]) -> list[Text]:
@@ -173,7 +201,7 @@ def reasons(runs: Sequence[RunOutcome]) -> list[Text]:
         full = f"{''.join(name)} · {safe_line(run.model, 200)}"
         if run.status != "complete":
             whose.setdefault((run.status, safe_line(run.reason, 1_000)), []).append(full)
-        for warning in run_warnings(run.summary) if run.summary is not None else ():
+        for warning in run_warnings(run.summary, run.reason) if run.summary is not None else ():
             whose.setdefault(("", safe_line(warning, 1_000)), []).append(full)
     lines = []
     for (status, reason), names in whose.items():

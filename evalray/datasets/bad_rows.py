@@ -66,10 +66,12 @@ def no_good_rows(name: str, bad: BadRows, column_names: Sequence[str]) -> str:
     """Why a data set without a single record cannot be run, in one line."""
     if not bad.count:
         if bad.filtered:
-            return f"{name}: all {bad.filtered} rows are left out by the benchmark's filter; choose other data or another split"
+            every = "its only row is" if bad.filtered == 1 else f"all {bad.filtered:,} rows are"
+            return f"{name}: {every} left out by the benchmark's filter; choose other data or another split"
         return f"{name}: the data has no rows"
     first = bad.first[0]
-    message = f"{name}: none of the {bad.count} rows can be used; first: {first.where}: {first.reason}"
+    none = "its only row cannot" if bad.count == 1 else f"none of the {bad.count:,} rows can"
+    message = f"{name}: {none} be used; first: {first.where}: {first.reason}"
     if column_names and "missing" in first.reason:
         more = ", ..." if len(column_names) > _NAMED_COLUMNS else ""
         message += f" (the data has: {', '.join(column_names[:_NAMED_COLUMNS])}{more})"

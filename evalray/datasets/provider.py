@@ -23,6 +23,7 @@ from evalray.definition import Benchmark
 from evalray.errors import DatasetError
 from evalray.prompts import RowError, RowFiltered
 from evalray.types import EvalRecord, RunConfig
+from evalray.wording import counted
 
 OpenSource = Callable[[str | None], RowSource]
 """Opens the rows of a split; ``None`` is the benchmark's own."""
@@ -120,7 +121,8 @@ class IndexedDataset(TellsBadRows, DatasetProvider):
         absent = [record_id for hashed, record_id in wanted.items() if hashed not in found]
         if absent:
             listed = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
-            message = f"{len(absent)} of {len(wanted)} record ids are not in the data: {listed}"
+            are = "is" if len(absent) == 1 else "are"
+            message = f"{len(absent)} of {counted(len(wanted), 'record id')} {are} not in the data: {listed}"
             if len(absent) == len(wanted):
                 raise DatasetError(f"{self.dataset_id}: {message}")
             self._warnings.append(message)

@@ -120,6 +120,8 @@ class Engine(ABC):
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset()
     #: Stop strings the engine takes per request; the rest are applied to the answer afterwards.
     max_stop_sequences: ClassVar[int] = 4
+    #: What to do about a request over the context, said with every such error.
+    context_advice: ClassVar[str] = "shorten the prompt or lower max_tokens"
     #: Whether one replica can use GPUs of several nodes, as workers in the placement group of its actor.
     can_span_nodes: ClassVar[bool] = False
 

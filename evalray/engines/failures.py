@@ -162,7 +162,7 @@ def _describe(body: Any) -> tuple[str, str, dict[str, Any]]:
 def _context_message(details: dict[str, Any], text: str) -> str:
     prompt, context = details.get("n_prompt_tokens"), details.get("n_ctx")
     if isinstance(prompt, int) and isinstance(context, int):
-        return f"the prompt has {prompt} tokens, the context {context}: raise context_tokens or shorten it"
+        return f"the prompt has {prompt} tokens, the context {context}"
     return text
 
 

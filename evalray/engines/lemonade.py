@@ -46,6 +46,9 @@ class LemonadeEngine(Engine):
     name: ClassVar[str] = "lemonade"
     argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 1
+    context_advice: ClassVar[str] = (
+        "shorten the prompt or start Lemonade with a larger context (--ctx-size, or LEMONADE_CTX_SIZE where it is launched)"
+    )
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"launch", "stream"})
 
     def __init__(self, config: EngineConfig) -> None:

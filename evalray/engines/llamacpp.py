@@ -56,6 +56,9 @@ class LlamaCppEngine(Engine):
     name: ClassVar[str] = "llamacpp"
     argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 8
+    context_advice: ClassVar[str] = (
+        "raise engine_args.context_tokens, up to the model's own context, or shorten the prompt"
+    )
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"n_gpu_layers", "cache_prompt"})
     max_stop_sequences: ClassVar[int] = 64
 

@@ -60,6 +60,9 @@ class OllamaEngine(Engine):
     name: ClassVar[str] = "ollama"
     argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 4
+    context_advice: ClassVar[str] = (
+        "raise engine_args.context_tokens, up to the model's own context, or shorten the prompt"
+    )
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
         {"keep_alive", "launch", "pull", "pull_timeout_seconds", "stream"}
     )
@@ -285,8 +288,7 @@ class OllamaEngine(Engine):
         if prompt is not None and is_shortened(prompt, expected, self._num_ctx):
             raise RequestError(
                 "context_length",
-                f"the server kept {prompt} tokens of a prompt of about {expected}; num_ctx is {self._num_ctx}: "
-                "raise engine_args.context_tokens or shorten it",
+                f"the server kept {prompt} tokens of a prompt of about {expected}; num_ctx is {self._num_ctx}",
             )
         if prompt is not None and prompt < expected / 4:
             prompt = None  # An older server counts only what its prompt cache did not hold.
@@ -302,7 +304,7 @@ class OllamaEngine(Engine):
             return EngineDied(f"ollama serve ended; it printed: {self._server.log_tail()}")
         if error.kind == "context_length" and "num_ctx" not in str(error):
             counts = f"prompt of about {expected_tokens(request)} tokens, num_ctx {self._num_ctx}"
-            error.args = (f"{error} ({counts}: raise engine_args.context_tokens or shorten it)",)
+            error.args = (f"{error} ({counts})",)
         if error.kind == "not_found":
             error.args = (f"{error}: run 'ollama pull {self.config.model}', or set engine_args.pull = true",)
         return error

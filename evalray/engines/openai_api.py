@@ -51,6 +51,9 @@ class OpenAIEngine(Engine):
     name: ClassVar[str] = "openai"
     argument_names: ClassVar[frozenset[str]] = frozenset({*SHARED_ARGS, *_OWN_ARGS})
     default_concurrency: ClassVar[int] = 32
+    context_advice: ClassVar[str] = (
+        "shorten the prompt, lower max_tokens or take a model with a larger context"
+    )
     answer_neutral_args: ClassVar[frozenset[str]] = NEUTRAL_ARGS
 
     def __init__(self, config: EngineConfig) -> None:

@@ -64,6 +64,10 @@ class OpenAICompatibleEngine(Engine):
     name: ClassVar[str] = "openai-compatible"
     argument_names: ClassVar[frozenset[str]] = frozenset(_KNOWN_ARGS)
     default_concurrency: ClassVar[int] = 32
+    context_advice: ClassVar[str] = (
+        "shorten the prompt, lower max_tokens or start the server with a larger context "
+        "(llama-server --ctx-size, vllm serve --max-model-len)"
+    )
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset({"stream"})
 
     def __init__(self, config: EngineConfig) -> None:

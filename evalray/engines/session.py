@@ -231,13 +231,19 @@ async def run_request(
         node_id=node_id,
         cost_usd=attempt.cost_usd,
         attempts=attempts,
-        error=None if error is None else str(error),
+        error=None if error is None else _with_advice(error, engine),
         error_kind=None if error is None else error.kind,
         request_params=attempt.request_params,
     )
     if engine.secrets:
         _blank_keys(generation, key_mask(engine.secrets))
     return generation
+
+
+def _with_advice(error: RequestError, engine: Engine) -> str:
+    """What went wrong, and what to do about it where that depends on the engine."""
+    said = str(error)
+    return f"{said.rstrip('.')}: {engine.context_advice}" if error.kind == "context_length" else said
 
 
 def _blank_keys(generation: Generation, mask: KeyMask) -> None:

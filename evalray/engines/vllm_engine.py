@@ -56,6 +56,9 @@ class VllmEngine(Engine):
     name: ClassVar[str] = "vllm"
     argument_names: ClassVar[frozenset[str]] = USUAL_ARGS
     default_concurrency: ClassVar[int] = 256
+    context_advice: ClassVar[str] = (
+        "raise engine_args.context_tokens, up to the model's own context, or shorten the prompt"
+    )
     #: Batch size and kernels move logits by rounding; they are how fast it runs, not what was asked.
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
         {
@@ -221,8 +224,7 @@ class VllmEngine(Engine):
         if room < 1:
             raise RequestError(
                 "context_length",
-                f"prompt of {prompt_tokens} tokens leaves no room in a context of {self._context}: "
-                "raise engine_args.context_tokens, or shorten the prompt",
+                f"prompt of {prompt_tokens} tokens leaves no room in a context of {self._context}",
             )
         completion_tokens = 0
         stream = None

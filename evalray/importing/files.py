@@ -15,7 +15,7 @@ from typing import Any
 
 from evalray.errors import ConfigError, Problem, StoreError
 from evalray.importing.rows import RowError, RowIdentity, identify
-from evalray.wording import counted
+from evalray.wording import bad_rows_left_out, counted
 
 _REPEATS = "row repeats a record id of an earlier row and was"
 _REPEAT = "rows repeat a record id of an earlier row and were"
@@ -66,9 +66,7 @@ class FileScan:
     @property
     def warnings_of_rows(self) -> list[str]:
         found = list(self.warnings)
-        if self.bad_rows:
-            more = ", ..." if self.bad_rows > len(self.bad_lines) else ""
-            found.append(f"{self.bad_rows} bad rows were left out: {'; '.join(self.bad_lines)}{more}")
+        found += bad_rows_left_out(self.bad_rows, self.bad_lines)
         if self.duplicates:
             found.append(f"{counted(self.duplicates, _REPEATS, _REPEAT)} left out")
         return found
@@ -199,4 +197,6 @@ def _read_summary(found: FileScan) -> None:
     rows = sum(run.rows for run in found.runs.values())
     total = value.get("total_samples")
     if total != rows:
-        found.warnings.append(f"{path.name} counts {total} samples, {found.path.name} holds {rows}")
+        found.warnings.append(
+            f"{path.name} counts {total} samples, {found.path.name} holds {counted(rows, 'row')}"
+        )

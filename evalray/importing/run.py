@@ -20,6 +20,7 @@ from evalray.runtime.result import RunStatus
 from evalray.store import RunStore, SweepStore, list_runs, read_sweep
 from evalray.store.jsonlines import read_json, write_json
 from evalray.types import EvalRecord, RunConfig, RunSummary
+from evalray.wording import counted
 
 #: Raised when :mod:`evalray.importing.rows` reads a row differently: verdicts are then taken anew.
 _RULES = 1
@@ -215,7 +216,7 @@ def _reported_warnings(summary: dict[str, Any]) -> list[str]:
         accuracy = summary.get("accuracy")
         if undecided > 0 and isinstance(accuracy, int | float) and 0 <= accuracy <= 1:
             found.append(
-                f"OpenJarvis left {undecided} undecided answers out of its accuracy ({accuracy:.1%}); "
+                f"OpenJarvis left {counted(undecided, 'undecided answer')} out of its accuracy ({accuracy:.1%}); "
                 "here an answer that cannot be read counts as wrong"
             )
     if summary.get("total_energy_joules"):

@@ -1,6 +1,6 @@
 """Reports of a sweep (``report.md``, ``report.html``, ``report.csv``), and the plots of its runs' power."""
 
-from evalray.reports.collect import Excerpt, ReportedRun, SweepReport, collect
+from evalray.reports.collect import Excerpt, ReportedRun, SweepReport, collect, tag_legend
 from evalray.reports.power_files import (
     PowerFiles,
     draw_missing,
@@ -43,6 +43,7 @@ __all__ = [
     "render_html",
     "render_markdown",
     "run_energy",
+    "tag_legend",
     "write_plot",
     "write_power",
     "write_reports",

@@ -7,13 +7,14 @@ warning and hides nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from evalray.errors import EvalRayError
 from evalray.reports.escape import plain
-from evalray.store import iter_results, read_summary, read_sweep, scan_runs
+from evalray.store import iter_results, read_run, read_summary, read_sweep, scan_runs
 from evalray.types import Outcome, RunSummary
 
 #: The outcomes a reader wants examples of, in the order in which they are shown.
@@ -136,14 +137,45 @@ def _tell_apart(report: SweepReport, configs: dict[str, dict[str, Any]]) -> None
         tagged = [replace(run, tag=f"#{run.summary.fingerprint[:4] or run.name}") for run in runs]
         names = {run.name: run for run in tagged}
         report.runs = [names.get(run.name, run) for run in report.runs]
-        settings = [configs[run.name] for run in runs]
-        differing = [key for key in settings[0] if any(s[key] != settings[0][key] for s in settings)]
-        told = "; ".join(
-            f"{run.tag} {', '.join(f'{key} {_cut(configs[run.name][key])[:60]}' for key in differing)}"
-            for run in tagged
-        )
-        which = f": {told}" if differing else " in their data, prompt or engine settings"
+        which = how_they_differ([(run.tag, configs[run.name]) for run in tagged])
         report.warnings.append(f"{model} on {benchmark} has {len(runs)} runs, which differ{which}")
+
+
+def how_they_differ(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """What follows "they differ", of the tags and settings of runs of one benchmark and model."""
+    first = runs[0][1]
+    differing = [key for key in first if any(settings[key] != first[key] for _, settings in runs)]
+    if not differing:
+        return " in their data, prompt or engine settings"
+    told = (
+        f"{tag} {', '.join(f'{key} {_cut(settings[key])[:60]}' for key in differing)}"
+        for tag, settings in runs
+    )
+    return f": {'; '.join(told)}"
+
+
+def tag_legend(runs: Sequence[tuple[RunSummary, Path]]) -> list[str]:
+    """What the tags ``#1a2b`` mean, a line for each benchmark and model of which there are several runs.
+
+    Takes summaries, each with its file.  Settings that cannot be read are left out of what is said.
+    """
+    cells: dict[tuple[str, str], list[tuple[RunSummary, Path]]] = {}
+    for summary, path in runs:
+        cells.setdefault((summary.benchmark, summary.model), []).append((summary, path))
+    return [_legend(several) for several in cells.values() if len(several) > 1]
+
+
+def _legend(runs: Sequence[tuple[RunSummary, Path]]) -> str:
+    tags = [f"#{summary.fingerprint[:4]}" for summary, _ in runs]
+    try:
+        folders = [path.with_name(path.name.removesuffix(".summary.json")) for _, path in runs]
+        settings = [asdict(read_run(folder).config) for folder in folders]
+        which = how_they_differ(list(zip(tags, settings, strict=True)))
+    except EvalRayError:
+        which = " in their settings"
+    first = runs[0][0]
+    head = ", ".join(dict.fromkeys(tags))
+    return f"{head}: the runs of {first.model} on {first.benchmark} by their fingerprints; they differ{which}"
 
 
 def read_excerpts(results: Path, outcomes: dict[str, int]) -> tuple[Excerpt, ...]:

@@ -18,7 +18,7 @@ _STATS = tuple(field.name for field in fields(MetricStats))
 
 
 def render_csv(report: SweepReport) -> str:
-    """RFC 4180 text; the columns are the same for every sweep save the ``pass@k`` ones, last."""
+    """RFC 4180 text; the columns are the same for every sweep save ``pass@k`` and scorers' rates, last."""
     rows = [{"run": run.name, **flatten(run.summary)} for run in report.runs]
     columns = ["run", *flatten(_EMPTY)]
     columns += sorted({key for row in rows for key in row} - set(columns))
@@ -40,6 +40,8 @@ def flatten(summary: RunSummary) -> dict[str, Any]:
             flat |= {f"outcomes.{outcome}": value.get(outcome, 0) for outcome in Outcome}
         elif name == "pass_at_k":
             flat |= {f"pass@{str(k).removeprefix('pass@')}": v for k, v in value.items()}
+        elif name == "scorer_rates":
+            flat |= {f"scorer_rates.{rate}": share for rate, share in value.items()}
         elif name == "accuracy_ci95":
             flat |= {"accuracy_ci95_low": value and value[0], "accuracy_ci95_high": value and value[1]}
         elif name.endswith("_stats"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalray.reports import table
 from evalray.reports.collect import ReportedRun, SweepReport
 from evalray.reports.escape import markdown
+from evalray.wording import counted
 
 
 def render_markdown(report: SweepReport) -> str:
@@ -45,5 +46,7 @@ def _benchmark(benchmark: str, runs: list[ReportedRun]) -> str:
             subjects = table.subjects(run.summary)
             parts.append(f"### Subjects: {markdown(run.label, 200)}\n\n{render_table(subjects)}")
             if hidden := len(run.summary.per_subject) - len(subjects.rows):
-                parts.append(f"{hidden} more subjects are in the run's summary file.")
+                parts.append(
+                    f"{counted(hidden, 'more subject is', 'more subjects are')} in the run's summary file."
+                )
     return "\n\n".join(parts)

@@ -23,8 +23,6 @@ from evalray.wording import counted
 
 #: Subjects shown for one run; a report says how many it leaves out.
 MAX_SUBJECTS = 100
-#: How the warning of one malformed row begins.
-BAD_ROW = "bad row left out"
 _MAX_NAMES = 8
 
 
@@ -67,9 +65,10 @@ def matrix(report: SweepReport) -> Table:
 
 
 def leaderboard(runs: list[ReportedRun]) -> Table:
-    """One row a run: how good, on how many, how sure."""
+    """One row a run: how good, on how many, how sure, and what its scorer says beside the accuracy."""
+    rates = list(dict.fromkeys(name for run in runs for name in run.summary.scorer_rates))
     with_pass = sorted({k for run in runs for k in run.summary.pass_at_k}, key=lambda k: (len(k), k))
-    head = (
+    head: tuple[str, ...] = (
         "model",
         "accuracy",
         "95 % interval",
@@ -91,9 +90,12 @@ def leaderboard(runs: list[ReportedRun]) -> Table:
                 percent(s.accuracy_completed),
                 s.status or DASH,
                 *(percent(s.pass_at_k.get(k)) for k in with_pass),
+                *(percent(s.scorer_rates.get(name)) for name in rates),
             )
         )
-    return Table((*head, *(f"pass@{k.removeprefix('pass@')}" for k in with_pass)), tuple(rows))
+    head += tuple(f"pass@{k.removeprefix('pass@')}" for k in with_pass)
+    head += tuple(name.replace("_", " ") for name in rates)
+    return Table(head, tuple(rows))
 
 
 def outcomes(runs: list[ReportedRun]) -> Table:
@@ -182,6 +184,8 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
         ("runs", count(len(report.runs))),
         ("samples scored/planned", "/".join(count(sum(n)) for n in _scored_planned(report))),
     ]
+    if cached := sum(run.summary.cached_samples for run in report.runs):
+        found.append(("answers from the response cache", count(cached)))
     for label, key in (("git commit", "git_commit"), ("fingerprint", "fingerprint")):
         if isinstance(value := report.sweep.get(key), str) and value:
             found.append((label, value))
@@ -210,12 +214,16 @@ def warnings(report: SweepReport) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def run_warnings(summary: RunSummary) -> list[str]:
-    """The warnings of one run; malformed rows are counted where not each of them is named."""
+def run_warnings(summary: RunSummary, told: str = "") -> list[str]:
+    """The warnings of one run, with what was wrong with its judge where ``told`` does not say it."""
     lines = list(summary.warnings)
-    if summary.bad_rows > sum(text.startswith(BAD_ROW) for text in lines):
-        rows = counted(summary.bad_rows, "malformed data row was", "malformed data rows were")
-        lines.append(f"{rows} left out in all")
+    problem = summary.judge_problem
+    if problem and problem not in (told or summary.reason):
+        waiting = summary.outcomes.get(Outcome.JUDGE_ERROR, 0)
+        without = (
+            f"; {counted(waiting, 'answer has', 'answers have')} no verdict: the same command asks again"
+        )
+        lines.append(problem + (without if waiting else ""))
     return lines
 
 

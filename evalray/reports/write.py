@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from evalray.errors import StoreError
 from evalray.files import replacing
 from evalray.reports.collect import SweepReport, collect
 from evalray.reports.render_csv import render_csv
 from evalray.reports.render_html import render_html
 from evalray.reports.render_markdown import render_markdown
+from evalray.store import store_errors
 
 _RENDERERS: dict[str, Callable[[SweepReport], str]] = {
     "report.md": render_markdown,
@@ -22,18 +22,14 @@ _RENDERERS: dict[str, Callable[[SweepReport], str]] = {
 def write_reports(sweep_dir: Path) -> list[Path]:
     """Write ``report.md``, ``report.html`` and ``report.csv`` from what ``sweep_dir`` holds now.
 
-    Returns their paths.  Raises :class:`~evalray.errors.StoreError` where they cannot be written.
+    Returns their paths.  Raises :class:`~evalray.errors.StoreError` where they cannot be written,
+    :class:`~evalray.errors.DiskFullError` for want of room.
     """
     report = collect(sweep_dir)
     return [_replace(sweep_dir / name, render(report)) for name, render in _RENDERERS.items()]
 
 
 def _replace(path: Path, text: str) -> Path:
-    try:
-        with replacing(path) as beside:
-            beside.write_text(text, encoding="utf-8", errors="replace", newline="")
-    except OSError as error:
-        raise StoreError(
-            f"{path}: cannot write the report ({error.strerror}); free space or pick another --output-dir"
-        ) from error
+    with store_errors(path), replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8", errors="replace", newline="")
     return path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from evalray.wording import counted
+
 _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 
 
@@ -38,5 +40,7 @@ class CircuitBreaker:
         self._count = self._count + 1 if key == self._last else 1
         self._last = key
         if self.threshold and self._count >= self.threshold and not self.is_open:
-            self.reason = f"{self._count} requests in a row failed the same way ({kind}: {message[:200]})"
+            self.reason = (
+                f"{counted(self._count, 'request')} in a row failed the same way ({kind}: {message[:200]})"
+            )
         return self.is_open

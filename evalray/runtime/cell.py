@@ -23,7 +23,15 @@ from evalray.runtime.progress import RunProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.result import RunOutcome, RunStatus
 from evalray.runtime.scoring import RunJudging, RunScorer, StoredVerdict
-from evalray.store import ENDED, RunStore, SweepStore, finalize_run, why_failed
+from evalray.store import (
+    ENDED,
+    JUDGE_PROBLEM,
+    JUDGING_STOPPED,
+    RunStore,
+    SweepStore,
+    finalize_run,
+    why_failed,
+)
 from evalray.types import EvalRecord, Generation, GenerationRequest, Outcome, RunSummary, Score
 
 Finished = tuple[WorkItem, Generation]
@@ -297,7 +305,9 @@ class Cell:
         if self._prefetched is not None:
             self._prefetched.close()
         store.end_stretch()
-        manifest.info[ENDED] = {"status": status, "reason": reason} if status == "failed" else None
+        manifest.info[ENDED] = {"status": status, "reason": reason} if status else None
+        manifest.info[JUDGE_PROBLEM] = self.judging.stopped or self.judging.problem
+        manifest.info[JUDGING_STOPPED] = bool(self.judging.stopped)
         if provider is not None:
             manifest.num_records = provider.size()
             manifest.info |= data_info(provider)
@@ -348,10 +358,7 @@ class Cell:
         """End with a summary; its own status unless another is given."""
         own = _STATES.get(summary.status, "partial")
         if own == "failed" and not reason:
-            problem = self.judging.problem
-            reason = "; ".join(
-                filter(None, (self._why_failed, "" if problem in self._why_failed else problem))
-            )
+            reason = self._why_failed
         self.end(status or own, reason, summary)
 
     def metrics(self) -> dict[str, float | int | None]:

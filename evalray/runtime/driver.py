@@ -41,6 +41,7 @@ from evalray.runtime.tracker import Tracker
 from evalray.store import SweepStore
 from evalray.telemetry import LatestReadings
 from evalray.types import Outcome
+from evalray.wording import counted
 
 _TRACK_SECONDS = 10.0
 
@@ -271,7 +272,7 @@ class _Sweep:
         if not fitting:
             raise PlacementError(describe_missing(need, nodes, {}))
         if fitting < claim.replicas:
-            self.say(f"{fitting} of {claim.replicas} replicas fit: each needs {need}")
+            self.say(f"{fitting} of {counted(claim.replicas, 'replica')} fit: each needs {need}")
         return replace(claim, need=need, replicas=min(fitting, claim.replicas))
 
     def _admission(self) -> Admission:

@@ -100,5 +100,5 @@ class JudgeBackend(InferenceBackend):
         if asked is not None:
             asked.generations.append(generation)
         if generation.error is not None:
-            raise JudgeError(generation.error)
+            raise JudgeError(f"judge {self._pool.model}: {generation.error}")
         return generation

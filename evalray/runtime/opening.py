@@ -16,6 +16,7 @@ from evalray.runtime.actor import find_engine
 from evalray.runtime.scoring import RunScorer
 from evalray.store import RunStore, SweepStore, run_fingerprint
 from evalray.types import RunConfig
+from evalray.wording import bad_rows_left_out
 
 #: Directories are chosen by name, one run at a time.
 _opening = threading.Lock()
@@ -74,8 +75,9 @@ def open_planned_run(
 
 def data_info(provider: DatasetProvider) -> dict[str, Any]:
     """What ``run.json`` says of rows that were left out, so far."""
-    bad = [f"bad row left out: {row.where}: {row.reason}" for row in provider.bad_rows[:5]]
-    return {"bad_rows": provider.bad_row_count, "warnings": [*provider.warnings, *bad]}
+    count = provider.bad_row_count
+    bad = bad_rows_left_out(count, [f"{row.where}: {row.reason}" for row in provider.bad_rows])
+    return {"bad_rows": count, "warnings": [*provider.warnings, *bad]}
 
 
 def _scoring_info(scorer: RunScorer) -> dict[str, Any]:

@@ -75,12 +75,12 @@ class RunJudging:
     def succeeded(self) -> None:
         self._breaker.success()
 
-    def failed(self, generation: Generation) -> bool:
-        """Count a failed call; whether judging ends with it."""
+    def failed(self, judge: str, generation: Generation) -> bool:
+        """Count a failed call of ``judge``; whether judging ends with it."""
         kind, message = generation.error_kind or "engine", generation.error or ""
         if self.stopped or not self._breaker.failure(kind, message):
             return False
-        self.stopped = f"judge: circuit breaker: {self._breaker.reason}; the same command continues"
+        self.stopped = f"judge {judge}: circuit breaker: {self._breaker.reason}; the same command continues"
         return True
 
 
@@ -238,7 +238,7 @@ class ScoringDesk:
         failed = next((one for one in reversed(generations) if one.error is not None), None)
         if failed is None:
             task.judging.succeeded()
-        elif task.judging.failed(failed):
+        elif task.judging.failed(judge.model, failed):
             self._say(task.judging.stopped)
             judge.withdraw(task.judging, task.judging.stopped)
         return failed

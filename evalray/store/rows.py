@@ -186,13 +186,17 @@ def _set_score(row: EvalResult, line: dict[str, Any]) -> None:
 def _why_unscored(metadata: Mapping[str, Any]) -> str:
     """Why a scorer or a judge came to no verdict, as far as the score says."""
     reason, reply = metadata.get("reason"), metadata.get("raw_judge_output")
+    asked = metadata.get("judge")
+    judge = f"judge {asked['model']}" if isinstance(asked, dict) and asked.get("model") else ""
     if metadata.get("error"):
-        return str(metadata["error"])
+        error = str(metadata["error"])
+        return f"{judge}: {error}" if judge and reason == "judge_failed" and judge not in error else error
     if reason == "no judge configured":
         return "no judge was given: --judge-model, or [judge] model in the suite"
     if isinstance(reply, str):
         shown = reply if len(reply) <= _SHOWN_REPLY_CHARS else reply[: _SHOWN_REPLY_CHARS - 1] + "…"
-        return f"the judge's reply could not be read: {shown!r}"
+        whose = f"the reply of {judge}" if judge else "the judge's reply"
+        return f"{whose} could not be read: {shown!r}"
     return str(reason or "")
 
 

@@ -26,6 +26,7 @@ from evalray.store.energy import set_device_figures
 from evalray.store.layout import RunManifest
 from evalray.store.rows import TELEMETRY
 from evalray.types import Outcome, RunSummary
+from evalray.wording import counted
 
 _ERRORS = (Outcome.ENGINE_ERROR, Outcome.SCORER_ERROR, Outcome.JUDGE_ERROR)
 _JUDGE_FIGURES = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")
@@ -53,6 +54,8 @@ _STATS = {
 _WARN_POSITION_BIAS = 0.3
 #: In a run's ``info``: how its last process ended it, where the journal does not tell.
 ENDED = "ended"
+#: In a run's ``info``: what was wrong with its judge, and whether the run was to be judged no more.
+JUDGE_PROBLEM, JUDGING_STOPPED = "judge_problem", "judging_stopped"
 
 
 class _Rows:
@@ -164,11 +167,21 @@ def _summarize(rows: _Rows, manifest: RunManifest, activity: Activity, warnings:
         warnings = [*warnings, "wall time and throughput are not known: more samples were run with these"]
     summary.warnings = [*warnings, *_warnings(summary)]
     summary.pass_at_k = _pass_at_k(summary, config.pass_k, flags, positions)
+    summary.judge_problem = str(manifest.info.get(JUDGE_PROBLEM) or "")
     summary.status = _status(summary, config.max_error_rate)
-    ended = manifest.info.get(ENDED)
-    if summary.status == "partial" and isinstance(ended, dict) and ended.get("status") == "failed":
-        summary.status, summary.reason = "failed", str(ended.get("reason") or "")
+    _set_end(summary, manifest)
     return summary
+
+
+def _set_end(summary: RunSummary, manifest: RunManifest) -> None:
+    """What the rows do not tell of how the run ended: an engine that did not start, a judge that was given up."""
+    ended = manifest.info.get(ENDED)
+    if summary.status == "partial" and isinstance(ended, dict):
+        summary.reason = str(ended.get("reason") or "")
+        if ended.get("status") == "failed":
+            summary.status = "failed"
+    if manifest.info.get(JUDGING_STOPPED) and summary.outcomes[Outcome.JUDGE_ERROR] and not summary.reason:
+        summary.status, summary.reason = "partial", summary.judge_problem
 
 
 def _ratio(part: int, whole: int) -> float | None:
@@ -320,8 +333,13 @@ def _pass_at_k(
         left_out = summary.num_records - int(totals[True])
         if left_out:
             summary.warnings.append(
-                f"pass@{k}: {left_out} of {summary.num_records} records have fewer than {k} scored epochs "
-                + ("and are left out" if totals[True] else "so it cannot be estimated")
+                f"pass@{k}: {left_out} of {counted(summary.num_records, 'record')} "
+                f"{'has' if left_out == 1 else 'have'} fewer than {counted(k, 'scored epoch')} "
+                + (
+                    f"and {'is' if left_out == 1 else 'are'} left out"
+                    if totals[True]
+                    else "so it cannot be estimated"
+                )
             )
     return result
 
@@ -330,8 +348,6 @@ def _warnings(summary: RunSummary) -> list[str]:
     found = []
     if summary.planned_samples == 0:
         found.append("no records: the benchmark's data is empty, or max_samples is 0")
-    if summary.bad_rows:
-        found.append(f"{summary.bad_rows} bad rows in the data were left out")
     for outcome, advice in (
         (Outcome.TRUNCATED, "raise max_tokens"),
         (Outcome.UNPARSED, "look at raw_text and the prompt's answer format"),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evalray.telemetry.requests import RequestColumns
 from evalray.telemetry.windows import EnergyCurve
+from evalray.wording import counted
 
 #: Less of the window in valid counter windows makes no headline.
 LEAST_COVERAGE = 0.95
@@ -48,7 +49,9 @@ def steady_state(
     first = np.where(np.isfinite(first), first, end)
     finished_needed = len(members) - concurrency - 1
     if concurrency < 1 or finished_needed < 1:
-        return SteadyState(False, f"{len(members)} requests are too few for {concurrency} at once")
+        return SteadyState(
+            False, f"{counted(len(members), 'request is', 'requests are')} too few for {concurrency} at once"
+        )
     start = float(np.sort(first)[concurrency - 1])
     finish = float(np.sort(end)[finished_needed - 1])
     if finish <= start:

@@ -198,7 +198,9 @@ class RunSummary:
     status: str = ""
     """``complete``, ``partial`` (resumable) or ``failed`` (over its error threshold, or nothing succeeded)."""
     reason: str = ""
-    """Why it failed before its samples did, such as an engine that did not start."""
+    """Why it failed before its samples did, such as an engine that did not start; why it is partial."""
+    judge_problem: str = ""
+    """Why its judge could not be asked, or was asked no more; names the judge."""
     energy_method: str | None = None
     """How the joules came about; ``none`` where nothing was measured, and ``energy_reason`` says why."""
     energy_scope: str | None = None

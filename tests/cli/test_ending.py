@@ -139,12 +139,43 @@ def test_the_same_warning_of_several_runs_is_said_once() -> None:
     assert "supergpqa · a, supergpqa · b" in text
 
 
-def test_malformed_rows_that_are_not_named_are_counted() -> None:
+def test_bad_rows_are_told_by_their_warning_and_nothing_else() -> None:
     run = _complete()
     assert run.summary is not None
-    run.summary.bad_rows = 12
-    run.summary.warnings = [f"bad row left out: x.jsonl:{n}: no answer" for n in range(5)]
-    assert "12 malformed data rows were left out in all" in _shown(_result(0, run), width=120)
+    run.summary.bad_rows = 1
+    run.summary.warnings = ["1 bad row was left out: x.jsonl:3: no answer"]
+    assert _shown(_result(0, run), width=120).count("bad row") == 1
+
+
+@pytest.mark.parametrize(("status", "width"), [("failed", 80), ("partial", 80), ("partial", 160)])
+def test_a_row_with_figures_says_that_its_run_is_not_complete(status: str, width: int) -> None:
+    run = _complete()
+    run.status, run.reason = status, "why"  # type: ignore[assignment]
+    table = _shown(_result(1, run), width).split("supergpqa · ")[0]
+    assert f"  {status}\n" in table
+    assert all(cell_len(line) <= width for line in table.splitlines())
+    assert "complete" not in _shown(_result(0, _complete()), width)
+
+
+def test_answers_from_the_response_cache_are_counted_where_there_are_some() -> None:
+    run = _complete()
+    assert run.summary is not None
+    assert "cache" not in _shown(_result(0, run))
+    run.summary.cached_samples = 30
+    assert "supergpqa · qwen3:8b: 30 of 1,200 answers from the cache" in _shown(_result(0, run))
+
+
+@pytest.mark.parametrize(
+    ("errors", "end"), [(0, ""), (3, "; 3 answers have no verdict: the same command asks again")]
+)
+def test_a_judge_that_could_not_be_asked_is_named_with_its_cause(errors: int, end: str) -> None:
+    run = _complete()
+    assert run.summary is not None
+    run.summary.judge_problem = "judge gpt-x: HTTP 503"
+    run.summary.outcomes["judge_error"] = errors
+    assert f"supergpqa · qwen3:8b: judge gpt-x: HTTP 503{end}\n" in _shown(_result(0, run), width=160)
+    run.status, run.reason = "failed", "none of 3 samples could be scored: judge gpt-x: HTTP 503"
+    assert _shown(_result(1, run), width=160).count("judge gpt-x: HTTP 503") == 1
 
 
 @pytest.mark.parametrize(
@@ -183,7 +214,8 @@ def test_two_runs_of_one_cell_are_told_apart_by_their_fingerprints() -> None:
         run.summary.warnings = [f"of {fingerprint}"]
     text = _shown(_result(0, *runs))
     assert all(cell_len(line) <= 80 for line in text.splitlines())
-    assert text.count(" #1a2b") == 2
+    assert text.count(" #1a2b") == 3
+    assert "  #1a2b, #9f8e: the runs of qwen3:8b on supergpqa by their fingerprints" in text
     assert "supergpqa #9f8e · qwen3:8b: of 9f8e7d" in text
 
 

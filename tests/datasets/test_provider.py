@@ -145,7 +145,7 @@ def test_only_the_first_bad_rows_are_kept_and_all_are_counted(load, write_rows, 
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"), [([], "no rows"), (["{"], r"none of the 1 rows .*:1: not JSON")]
+    ("rows", "message"), [([], "no rows"), (["{"], r"its only row cannot .*:1: not JSON")]
 )
 def test_data_without_a_good_row_is_an_error(load, write_rows, rows, message) -> None:
     with pytest.raises(DatasetError, match=message):
@@ -228,9 +228,9 @@ def test_record_ids_that_are_not_there_are_named(load, write_rows, numbered_rows
     path = write_rows(numbered_rows(3))
     fields = {"id": "answer", "reference": "answer"}
     assert load(path, fields=fields, record_ids=["1", "x"]).warnings == [
-        "1 of 2 record ids are not in the data: x"
+        "1 of 2 record ids is not in the data: x"
     ]
-    with pytest.raises(DatasetError, match="1 of 1 record ids are not in the data: x"):
+    with pytest.raises(DatasetError, match="1 of 1 record id is not in the data: x"):
         load(path, fields=fields, record_ids=["x"])
 
 

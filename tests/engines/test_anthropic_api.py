@@ -195,7 +195,7 @@ FAILURES: dict[str, tuple[Any, str, int, str]] = {
         error(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
         "context_length",
         1,
-        "210000 tokens > 200000",
+        "210000 tokens > 200000 maximum: shorten the prompt, lower max_tokens or take a model",
     ),
     "out of credit": (
         error(400, "invalid_request_error", "Your credit balance is too low"),

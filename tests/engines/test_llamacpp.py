@@ -113,6 +113,7 @@ async def test_an_overlong_prompt_fails_its_row_and_names_both_counts(engine: Ll
     assert long.error_kind == "context_length"
     assert "512" in str(long.error)
     assert "2031" in str(long.error)
+    assert str(long.error).count("raise engine_args.context_tokens") == 1
     assert short.error is None
 
 

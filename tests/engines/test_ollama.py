@@ -171,7 +171,7 @@ async def test_a_shortened_prompt_is_an_error_with_both_counts(
     assert (generation.error_kind, generation.attempts) == ("context_length", 1)
     assert f"kept {count} tokens" in str(generation.error)
     assert "about 1877" in str(generation.error)
-    assert "num_ctx is 1000" in str(generation.error)
+    assert "num_ctx is 1000: raise engine_args.context_tokens" in str(generation.error)
 
 
 async def test_a_cached_prompt_is_no_error_and_its_length_not_measured(
@@ -192,7 +192,7 @@ FAILURES: dict[str, tuple[Any, str, int, str]] = {
         reply(400, {"error": "input length exceeds the context length"}),
         "context_length",
         1,
-        "num_ctx 1000",
+        "num_ctx 1000): raise engine_args.context_tokens",
     ),
     "context overflow in the stream": (
         ndjson({"error": "prompt too long; exceeded max context length by 12 tokens", "status": 400}),

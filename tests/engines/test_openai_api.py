@@ -220,7 +220,7 @@ FAILURES: dict[str, tuple[Any, str, int, str]] = {
         ),
         "context_length",
         1,
-        "8192 tokens. However, your messages resulted in 9000",
+        "8192 tokens. However, your messages resulted in 9000 tokens: shorten the prompt",
     ),
     "filtered": (
         reply(400, {"error": {"code": "content_policy_violation", "message": "no"}}),

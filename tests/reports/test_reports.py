@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import sys
 from collections.abc import Callable
@@ -12,9 +13,20 @@ from pathlib import Path
 import pytest
 
 from evalray.api import summarize_path
-from evalray.errors import StoreError
-from evalray.reports import collect, plot_uri, table, write_power, write_reports
+from evalray.errors import DiskFullError, StoreError
+from evalray.reports import (
+    collect,
+    plot_uri,
+    render_csv,
+    render_html,
+    render_markdown,
+    table,
+    tag_legend,
+    write_power,
+    write_reports,
+)
 from evalray.reports.collect import EXCERPT_CHARACTERS, EXCERPTS_PER_OUTCOME
+from evalray.store import finalize_run
 from evalray.telemetry import PowerTimeline
 from evalray.types import Outcome
 
@@ -210,12 +222,81 @@ def test_a_run_alone_in_its_cell_has_no_tag(make_sweep: MakeSweep) -> None:
     assert [run.label for run in collect(make_sweep()).runs] == ["smol"]
 
 
-@pytest.mark.parametrize(("bad_rows", "counted"), [(1, False), (7, True)])
-def test_malformed_rows_are_said_once(bad_rows: int, counted: bool, make_sweep: MakeSweep) -> None:
-    sweep = make_sweep(info={"bad_rows": bad_rows, "warnings": ["bad row left out: x.jsonl:3: no answer"]})
+def test_bad_rows_are_said_once(make_sweep: MakeSweep) -> None:
+    warning = "1 bad row was left out: x.jsonl:3: no answer"
+    sweep = make_sweep(info={"bad_rows": 1, "warnings": [warning]})
+    assert table.warnings(collect(sweep)) == [f"smol on quickstart: {warning}"]
+
+
+def test_what_a_scorer_says_beside_the_accuracy_is_a_column(make_sweep: MakeSweep) -> None:
+    report = collect(make_sweep())
+    report.runs[0].summary.scorer_rates = {"position_bias_rate": 0.25, "unknown": None}
+    shown = table.leaderboard(report.runs)
+    assert shown.head[-2:] == ("position bias rate", "unknown")
+    assert shown.rows[0][-2:] == ("25.0 %", "–")
+    assert "position bias rate" in render_markdown(report)
+    assert "position bias rate" in render_html(report)
+    assert "scorer_rates.position_bias_rate" in render_csv(report).splitlines()[0]
+
+
+def test_a_stopped_run_says_why_in_the_report(make_sweep: MakeSweep) -> None:
+    ended = {"status": "partial", "reason": "circuit breaker: 20 requests"}
+    sweep = make_sweep(outcomes=[Outcome.CORRECT], info={"ended": ended})
+    manifest = sweep / "quickstart_smol" / "run.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"num_records": 2}))
+    finalize_run(manifest.parent)
     lines = table.warnings(collect(sweep))
-    assert sum("x.jsonl:3" in line for line in lines) == 1
-    assert any(f"{bad_rows} malformed" in line for line in lines) is counted
+    assert lines == ["smol on quickstart: partial; 1/2 samples scored: circuit breaker: 20 requests"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "outcome", "said"),
+    [
+        (True, Outcome.JUDGE_ERROR, ["smol on quickstart: partial; 1/2 samples scored: judge j: odd"]),
+        (
+            False,
+            Outcome.JUDGE_ERROR,
+            ["smol on quickstart: judge j: odd; 1 answer has no verdict: the same command asks again"],
+        ),
+        (False, Outcome.CORRECT, ["smol on quickstart: judge j: odd"]),
+    ],
+)
+def test_a_judge_that_failed_is_named_in_the_report(
+    stopped: bool, outcome: Outcome, said: list[str], make_sweep: MakeSweep
+) -> None:
+    info = {"judge_problem": "judge j: odd", "judging_stopped": stopped}
+    sweep = make_sweep(outcomes=[Outcome.CORRECT, outcome], info=info, config={"max_error_rate": 1.0})
+    assert table.warnings(collect(sweep)) == said
+
+
+def test_answers_from_the_response_cache_are_among_the_facts(make_sweep: MakeSweep) -> None:
+    report = collect(make_sweep())
+    assert "answers from the response cache" not in dict(table.facts(report))
+    report.runs[0].summary.cached_samples = 12
+    assert dict(table.facts(report))["answers from the response cache"] == "12"
+
+
+def test_a_full_disk_is_the_reports_error_as_it_is_any_files(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sweep = make_sweep()
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskFullError, match="free some space and run the same command again"):
+        write_reports(sweep)
+
+
+def test_the_legend_of_tags_says_in_what_the_runs_differ(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(config={"temperature": 0.0})
+    make_sweep(config={"temperature": 0.5})
+    runs = [(run.summary, sweep / f"{run.name}.summary.json") for run in collect(sweep).runs]
+    [legend] = tag_legend(runs)
+    assert legend.endswith("temperature 0.5")
+    assert "temperature 0.0" in legend
+    assert all(f"#{summary.fingerprint[:4]}" in legend for summary, _ in runs)
+    assert tag_legend(runs[:1]) == []
 
 
 def test_a_warning_that_runs_share_is_said_once(make_sweep: MakeSweep) -> None:

@@ -17,6 +17,7 @@ import pytest
 from evalray.engines.base import EngineConfig
 from evalray.plan import Deployment, JudgeDeployment, Plan
 from evalray.runtime import RuntimePolicy, SweepProgress, SweepResult, run_sweep
+from evalray.store import finalize_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -77,6 +78,14 @@ def figures(result: SweepResult) -> dict[str, Any]:
     summary = asdict(result.runs[0].summary)  # type: ignore[arg-type]
     timed = ("_at", "seconds", "_per_second", "_stats")
     return {name: value for name, value in summary.items() if not name.endswith(timed)}
+
+
+def run_directory(result: SweepResult) -> Path:
+    """Of its only run."""
+    assert result.runs[0].summary_path is not None
+    return result.runs[0].summary_path.with_name(
+        result.runs[0].summary_path.name.removesuffix(".summary.json")
+    )
 
 
 def test_every_answer_is_judged_once_and_its_cost_is_kept_apart(
@@ -156,8 +165,10 @@ def test_the_same_failure_again_and_again_stops_judging_and_not_generating(
     result = go(judged(plans, server, prompts, at_once=1, breaker_errors=5))
     assert result.exit_code == 3
     assert result.runs[0].status == "partial"
-    assert "judge: circuit breaker" in result.runs[0].reason
+    assert result.runs[0].reason.startswith("judge judge: circuit breaker: 5 requests in a row")
     assert outcomes(result) == {"judge_error": 60}
+    stored = finalize_run(run_directory(result))
+    assert (stored.status, stored.reason) == ("partial", result.runs[0].reason)
     assert len(journal()) == 60
     assert len(server.questions) < 60
     server.failing.clear()

@@ -328,15 +328,15 @@ def test_pass_at_k_leaves_out_records_with_failed_epochs_and_says_so(driver):
     outcomes = [RIGHT, WRONG, WRONG, ENGINE]
     summary = _many(driver, outcomes, planned=2, epochs=2, pass_k=[2], max_error_rate=1)
     assert summary.pass_at_k == {"2": 1.0}
-    assert "1 of 2 records have fewer than 2 scored epochs and are left out" in summary.warnings[-1]
+    assert "1 of 2 records has fewer than 2 scored epochs and is left out" in summary.warnings[-1]
 
 
 def test_what_spoils_a_score_is_warned_of(driver):
-    info = {"bad_rows": 3, "warnings": ["duplicate ids"]}
+    info = {"bad_rows": 3, "warnings": ["duplicate ids", "3 bad rows were left out: x:1: y"]}
     summary = _many(driver, [RIGHT] * 97 + [TRUNCATED] * 2 + [UNPARSED], info=info)
     assert summary.warnings == [
         "duplicate ids",
-        "3 bad rows in the data were left out",
+        "3 bad rows were left out: x:1: y",
         "2.0% of the scored samples are truncated (2): raise max_tokens",
     ]
     assert summary.bad_rows == 3

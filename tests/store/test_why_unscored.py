@@ -19,6 +19,12 @@ from evalray.store.rows import _why_unscored
             {"reason": "grade_parse_failure", "raw_judge_output": "The answer\x1b[31m is C."},
             "the judge's reply could not be read: 'The answer\\x1b[31m is C.'",
         ),
+        (
+            {"reason": "grade_parse_failure", "raw_judge_output": "Hm.", "judge": {"model": "j"}},
+            "the reply of judge j could not be read: 'Hm.'",
+        ),
+        ({"reason": "judge_failed", "error": "cut short", "judge": {"model": "j"}}, "judge j: cut short"),
+        ({"reason": "judge_failed", "error": "judge j: odd", "judge": {"model": "j"}}, "judge j: odd"),
         ({"reason": "exception"}, "exception"),
         ({}, ""),
     ],
