@@ -123,7 +123,9 @@ class AttachedRows:
                 return file
         if not row_id:
             return None
-        named = next((file for file in self._files if row_id in file), None)
+        # as a word of its own: row 1 has no part in page-10.png
+        own = re.compile(rf"(?<![^\W_]){re.escape(row_id)}(?![^\W_])")
+        named = next((file for file in self._files if own.search(file)), None)
         return self._inside(self._beside / named) if named is not None else None
 
     def _inside(self, file: Path) -> Path | None:

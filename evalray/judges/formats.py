@@ -41,17 +41,21 @@ class VerdictFormat:
     style: Literal["line", "brackets"] = "line"
     _spellings: dict[str, str] = field(init=False, repr=False, compare=False)
     _statement: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _addition: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         spellings = {
             _folded(spelling): value for value, others in self.values.items() for spelling in (value, *others)
         }
         object.__setattr__(self, "_spellings", spellings)
-        object.__setattr__(self, "_statement", self._compile(spellings))
-
-    def _compile(self, spellings: Mapping[str, str]) -> re.Pattern[str]:
         longest_first = sorted(spellings, key=len, reverse=True)
         values = "|".join(re.escape(spelling).replace("_", "[ _-]?") for spelling in longest_first)
+        object.__setattr__(self, "_statement", self._compile(spellings, values))
+        labels = "|".join(map(re.escape, (self.key, *self.labels)))
+        addition = rf"{_DOUBT}(?:[\"']?(?:{labels})[\"']?[ :=]{{1,3}})?[\"']?(?P<value>{values}){_ENDS}"
+        object.__setattr__(self, "_addition", re.compile(addition, re.IGNORECASE))
+
+    def _compile(self, spellings: Mapping[str, str], values: str) -> re.Pattern[str]:
         if self.style == "brackets":
             inside = "".join(sorted(set("".join(spellings)) | {"<", ">", "="}))
             pattern = rf"\[\[ ?(?:(?P<value>{values})|(?P<other>[{re.escape(inside)} ]{{1,20}})) ?\]\]"
@@ -63,12 +67,18 @@ class VerdictFormat:
             )
         return re.compile(pattern, re.IGNORECASE)
 
-    def statements(self, text: str) -> list[tuple[int, str | None]]:
-        """``(position, value)`` of every place that states a value; ``None`` for one that is not valid."""
+    def statements(self, text: str) -> list[tuple[int, int, str | None]]:
+        """``(start, end, value)`` of every place that states a value; ``None`` for one that is not valid."""
         return [
-            (match.start(), self._spellings[_folded(match["value"])] if match["value"] else None)
+            (match.start(), match.end(), self._spellings[_folded(match["value"])] if match["value"] else None)
             for match in self._statement.finditer(text)
         ]
+
+    def added_value(self, text: str, start: int) -> str | None:
+        """The value that follows at ``start`` on the same line with nothing but marks and words of
+        doubt before it: the ``no`` of ``correct: yes? no``."""
+        match = self._addition.match(text, start)
+        return self._spellings[_folded(match["value"])] if match else None
 
     def value_of(self, text: object) -> str | None:
         """The value that ``text`` as a whole spells."""
@@ -106,6 +116,13 @@ class VerdictFormat:
 _OPENING = r"[*_`\"'(\[{<$\u201c\u2018]{0,4} ?"
 # Not the start of another word or grade, of a phrase ("no errors"), nor the first of several alternatives.
 _WHOLE_WORD = r"(?![\w+\u2019'-]|\.\d| ?[/|] ?\w| (?!because\b|since\b|as\b)\w)"
+
+# Between a value and another one that takes it back: marks, and words that add or correct.
+_DOUBT = (
+    r"[^\w\n]{1,12}(?:(?:or|and|but|then|wait|hmm|actually|rather|sorry|maybe|perhaps|possibly|i mean|make that)"
+    r"\b[^\w\n]{1,6}){0,3}"
+)
+_ENDS = r"(?![\w+\u2019'-])(?= ?(?:[^\w\s:=+<>]|\n|$))"
 
 
 def _folded(text: str) -> str:

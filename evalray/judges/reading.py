@@ -4,7 +4,8 @@ A verdict is a JSON object with a valid value under the format's key, or a state
 format's own kind (``grade: C``, ``[[A>B]]``).  It counts where the judge states it: at the start of
 a line, or, where no line starts with one, inside a sentence that neither quotes, denies nor
 reports it.  The last one decides, and if what it states is not a valid value then nothing was
-read: an earlier statement may be a quotation of the answer.  A reply that is a value and nothing
+read: an earlier statement may be a quotation of the answer.  Nor is it where another value follows
+at once (``correct: yes? no``).  A reply that is a value and nothing
 else is read as that value.  ``None`` means unreadable; it is never read as right or as wrong.
 
 Pure, and bounded in time on any text.
@@ -64,6 +65,7 @@ class _Statement:
 
     starts_line: bool
     position: int
+    end: int
     verdict: Verdict | None
 
 
@@ -75,11 +77,11 @@ def read_reply(reply: str, form: VerdictFormat) -> Verdict | None:
         return Verdict(whole)
     objects = list(_objects(text))
     found = [
-        _Statement(_starts_line(text, start), start, _verdict_in(value, form))
-        for start, _, value in objects
+        _Statement(_starts_line(text, start), start, end, _verdict_in(value, form))
+        for start, end, value in objects
         if form.key in value and not _is_quoted(text, start)
     ]
-    for position, value_found in form.statements(text)[-_MAX_STATEMENTS:]:
+    for position, position_after, value_found in form.statements(text)[-_MAX_STATEMENTS:]:
         if any(start <= position < end for start, end, _ in objects) or _is_quoted(text, position):
             continue
         # Inside a sentence "the grade is based on" states nothing.
@@ -89,11 +91,13 @@ def read_reply(reply: str, form: VerdictFormat) -> Verdict | None:
         if _NOT_OWN[form.style].search(text[max(0, position - _REACH) : position]):
             continue
         stated = Verdict(value_found) if value_found is not None else None
-        found.append(_Statement(starts_line, position, stated))
+        found.append(_Statement(starts_line, position, position_after, stated))
     if not found:
         return None
     last = max(found, key=lambda statement: (statement.starts_line, statement.position))
-    if last.verdict is None or last.verdict.texts:
+    if last.verdict is None or form.added_value(text, last.end) not in (None, last.verdict.value):
+        return None
+    if last.verdict.texts:
         return last.verdict
     return Verdict(last.verdict.value, _texts_before(text[: last.position], form))
 

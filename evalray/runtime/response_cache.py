@@ -76,7 +76,8 @@ class ResponseCache:
             self._beside_sweep = _on_one_disk(directory, sweep)
             self._journal = Journal(own)
             for path in sorted(directory.glob("*.jsonl")):
-                self._read(path)
+                if path.is_file():
+                    self._read(path)
         except (OSError, StoreError) as error:
             self._give_up(error)
 

@@ -334,6 +334,17 @@ def test_gaia_finds_a_file_by_the_task_it_belongs_to(
     assert (record.metadata["file_name"], record.metadata["file_type"]) == (f"{row['task_id']}.pdf", "pdf")
 
 
+@pytest.mark.parametrize("task", ["1", "a", "page"])
+def test_gaia_question_is_not_given_a_file_whose_name_only_holds_its_id(
+    load: Any, sample: Any, write_jsonl: Any, tmp_path: Path, task: str
+) -> None:
+    row = sample("gaia")[0] | {"file_name": None, "file_path": None, "task_id": task}
+    path = write_jsonl([row])
+    (tmp_path / "webpages10.png").write_bytes(b"")
+    (record,) = records(load("gaia", path))
+    assert not record.metadata["file_name"]
+
+
 def test_gaia_question_whose_file_is_missing_is_a_bad_row_that_names_it(load: Any, snapshot: Path) -> None:
     next((snapshot / "2023" / "validation").glob("*.csv")).unlink()
     provider = load("gaia", snapshot)

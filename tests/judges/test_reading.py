@@ -118,6 +118,53 @@ def test_a_value_that_goes_on_is_no_value(reply: str, form: VerdictFormat) -> No
 
 
 @pytest.mark.parametrize(
+    "reply",
+    [
+        "correct: yes? no",
+        "correct: yes, no",
+        "correct: yes. No.",
+        "correct: no; yes",
+        "correct: yes & no",
+        "correct: yes -> no",
+        "correct: yes (no)",
+        "correct: yes \u2014 no",
+        "correct: **yes** **no**",
+        "correct: yes... wait, actually no.",
+        "correct: yes, or maybe no",
+        "correct: yes, I mean no, as Rome is meant",
+        "correct: yes? No, that is wrong.",
+        "correct: yes, correct: no",
+        '{"correct": "yes"} {"correct": "no"}',
+        '{"correct": "yes"}, no',
+    ],
+)
+def test_a_value_that_is_taken_back_on_its_line_is_unreadable(reply: str) -> None:
+    assert value(reply, CORRECT) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "form", "expected"),
+    [
+        ("correct: yes, no errors were found", CORRECT, "yes"),
+        ("correct: no. Correct would be 5.", CORRECT, "no"),
+        ("correct: no. Correct: 5", CORRECT, "no"),
+        ("correct: no (false)", CORRECT, "no"),
+        ("correct: yes, true.", CORRECT, "yes"),
+        ("correct: no, not yes", CORRECT, "no"),
+        ("correct: yes\nNo, wait", CORRECT, "yes"),
+        ("GRADE: C. I think that it matches.", GRADE, "C"),
+        ("GRADE: C, not I", GRADE, "C"),
+        ("grade: incorrect (correct answer: Paris)", ATTEMPT, "incorrect"),
+        ("grade: incorrect, the correct one is Paris", ATTEMPT, "incorrect"),
+    ],
+)
+def test_words_after_a_value_that_take_nothing_back_leave_it(
+    reply: str, form: VerdictFormat, expected: str
+) -> None:
+    assert value(reply, form) == expected
+
+
+@pytest.mark.parametrize(
     ("reply", "expected"),
     [
         ('{"reasoning": "same city", "correct": "yes"}', "yes"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,15 @@ def test_a_torn_and_a_damaged_line_cost_only_themselves(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"one!", b"0ne!") + data[:50])
     model, cache = opened(tmp_path)
     assert model.get(request("one"), 0, "r") is None
+    assert model.get(request("two"), 0, "r") is not None
+    cache.close()
+
+
+def test_what_is_no_file_in_the_folder_costs_nothing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / ".cache" / "a-folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / ".cache" / "a-pipe.jsonl")
+    model, cache = opened(tmp_path, "other")
     assert model.get(request("two"), 0, "r") is not None
     cache.close()
 
