@@ -45,6 +45,8 @@ __all__ = [
     "plan_to_dict",
 ]
 
+_JUDGE_FLAGS = ("judge_model", "judge_engine", "judge_base_url")
+
 
 @dataclass(slots=True)
 class Plan:
@@ -124,6 +126,10 @@ def make_plan(
                 deploy_runs(group[0].model, group[0].engine, ready, joins_cluster=address is not None)
             )
     judges = assign_judges(suite, overrides, registry, deployments, joins_cluster=address is not None)
+    warnings = list(suite.warnings)
+    if deployments and not judges:
+        unused = [f"--{key.replace('_', '-')}" for key in overrides.given(*_JUDGE_FLAGS)]
+        warnings += [f"{', '.join(unused)}: not used, as nothing selected asks a judge"] if unused else []
     withhold_keys([*deployments, *(judge.deployment for judge in judges)])
     sweep_id = overrides.sweep_id or _folder_name(name)
     tracking_uri = (
@@ -141,7 +147,7 @@ def make_plan(
         deployments=deployments,
         skipped=skipped,
         judges=judges,
-        warnings=list(suite.warnings),
+        warnings=warnings,
         address=address,
         placement_timeout_seconds=float(suite.cluster.placement_timeout_seconds),
         tracking_uri=tracking_uri,

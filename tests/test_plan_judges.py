@@ -132,3 +132,10 @@ def test_keys_of_the_judge_section_without_effect_are_named(
 ) -> None:
     found = [note for note in planned(**setup).runs[0].notes if "[judge]" in note]
     assert found == ([unused] if unused else [])
+
+
+def test_flags_of_a_judge_that_nothing_asks_are_said_to_be_unused() -> None:
+    flags = {"judge_model": "gpt-4o", "judge_base_url": _URL}
+    [warning] = planned(benchmark={"name": "gsm8k"}, **flags).warnings
+    assert warning == "--judge-model, --judge-base-url: not used, as nothing selected asks a judge"
+    assert planned(**flags).warnings == []

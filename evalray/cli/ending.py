@@ -88,7 +88,7 @@ def ending(result: SweepResult, plan: Plan, args: Sequence[str], width: int) -> 
         parts.append(unbroken(f"  resume  {resume_command(args, result.larger_budget)}", "bold"))
         if result.larger_budget:
             parts.append(
-                Text(f"          the budget is used up: any {_flags_of(result)} above it will do", "dim")
+                Text("          what was used before counts: any budget that is larger will do", "dim")
             )
     elif any(run.status == "failed" for run in result.runs):
         parts.append(unbroken(f"  again   {resume_command(args)}   (once the cause above is mended)", "bold"))
@@ -150,10 +150,6 @@ def _without_option(args: Sequence[str], flag: str) -> list[str]:
             kept.append(arg)
         skip = not skip and arg == flag
     return kept
-
-
-def _flags_of(result: SweepResult) -> str:
-    return " and ".join(result.larger_budget)
 
 
 def last_words(report: Report, progress: SweepProgress) -> None:

@@ -35,9 +35,10 @@ def suite_from_table(table: dict[str, Any], source: str, registry: Registry | No
     Raises :class:`ConfigError` with every problem.
     """
     registry = registry or Registry.installed()
-    warnings: list[str] = []
+    ignored: dict[str, list[str]] = {}
     problems: list[Problem] = []
-    table = _without_ignored_keys(table, source, warnings, problems)
+    table = _without_ignored_keys(table, source, ignored, problems)
+    warnings = [f"{source}: {', '.join(keys)}: ignored ({reason})" for reason, keys in ignored.items()]
     suite: Suite | None = None
     try:
         suite = Suite.model_validate(table)
@@ -80,18 +81,18 @@ def _explained(problem: Problem) -> Problem:
 
 
 def _without_ignored_keys(
-    table: dict[str, Any], source: str, warnings: list[str], problems: list[Problem]
+    table: dict[str, Any], source: str, ignored: dict[str, list[str]], problems: list[Problem]
 ) -> dict[str, Any]:
-    """``table`` without the keys that are known and not acted on, each of them warned about."""
+    """``table`` without the keys that are known and not acted on, which are added to ``ignored`` by their reason."""
     kept: dict[str, Any] = {}
     for section, content in table.items():
         if section == "backend":
-            _check_backend_section(content, source, warnings, problems)
+            _check_backend_section(content, source, ignored, problems)
         elif isinstance(content, dict):
-            kept[section] = _filtered(content, section, section, source, warnings)
+            kept[section] = _filtered(content, section, section, ignored)
         elif isinstance(content, list):
             kept[section] = [
-                _filtered(entry, section, f"{section}[{index}]", source, warnings)
+                _filtered(entry, section, f"{section}[{index}]", ignored)
                 if isinstance(entry, dict)
                 else entry
                 for index, entry in enumerate(content)
@@ -102,7 +103,7 @@ def _without_ignored_keys(
 
 
 def _filtered(
-    entry: dict[str, Any], section: str, where: str, source: str, warnings: list[str]
+    entry: dict[str, Any], section: str, where: str, ignored: dict[str, list[str]]
 ) -> dict[str, Any]:
     kept = {}
     for key, value in entry.items():
@@ -112,11 +113,13 @@ def _filtered(
         if reason is None:
             kept[key] = value
         else:
-            warnings.append(f"{source}: {where}.{key}: ignored ({reason})")
+            ignored.setdefault(reason, []).append(f"{where}.{key}")
     return kept
 
 
-def _check_backend_section(content: Any, source: str, warnings: list[str], problems: list[Problem]) -> None:
+def _check_backend_section(
+    content: Any, source: str, ignored: dict[str, list[str]], problems: list[Problem]
+) -> None:
     """``[backend.external]`` is OpenJarvis's: warned about as a whole, and never kept."""
     if not isinstance(content, dict):
         problems.append(Problem(source, "backend", "must be a table", "write [backend.external]"))
@@ -131,7 +134,7 @@ def _check_backend_section(content: Any, source: str, warnings: list[str], probl
             Problem(source, f"backend.external.{name}", "unknown key", nearest_hint(name, known))
             for name in unknown
         )
-        _filtered(inner, "backend.external", "backend.external", source, warnings)
+        _filtered(inner, "backend.external", "backend.external", ignored)
 
 
 def _without_repeats(entries: list[Entry], section: str, source: str, warnings: list[str]) -> list[Entry]:

@@ -260,7 +260,7 @@ def test_a_sweep_that_its_budget_stopped_says_what_continues_it() -> None:
     result.larger_budget = {"--max-tokens-total": 180}
     text = _shown(result, width=200)
     assert "resume  evalray run -c 'my suite.toml' --max-tokens-total 180\n" in text
-    assert "the budget is used up: any --max-tokens-total above it will do" in text
+    assert "what was used before counts: any budget that is larger will do" in text
 
 
 def test_the_report_for_programs_has_absolute_paths_and_every_outcome() -> None:

@@ -306,6 +306,21 @@ def test_a_setting_that_another_leaves_without_effect_is_said(load: Load, text: 
     assert said in warning
 
 
+def test_keys_that_are_ignored_for_one_reason_are_named_in_one_line(load: Load) -> None:
+    agents = "global_agent_timeout_sec = 5\n"
+    text = (
+        "[run]\nwandb_project = 'a'\nwandb_entity = 'b'\n"
+        + VALID
+        + agents
+        + BENCHMARK
+        + agents
+        + "split = 'x'\n"
+    )
+    tracking, limits = load(text).warnings
+    assert "run.wandb_project, run.wandb_entity: ignored (use [tracking]" in tracking
+    assert "benchmarks[0].global_agent_timeout_sec, benchmarks[1].global_agent_timeout_sec: ignored" in limits
+
+
 def test_a_repeated_entry_is_left_out_with_a_warning(load: Load) -> None:
     suite = load(MODEL + MODEL + MODEL + "temperature = 1\n" + BENCHMARK + BENCHMARK)
     assert (len(suite.models), len(suite.benchmarks)) == (2, 1)
