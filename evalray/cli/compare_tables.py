@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from evalray.cli.text import percent, safe_line
+from evalray.cli.text import figure, percent, safe_line
 from evalray.wording import counted
 
 if TYPE_CHECKING:
@@ -120,10 +120,8 @@ def _table(*headers: str) -> Table:
     return table
 
 
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+def _number(value: float | None) -> str:
+    return "–" if value is None else figure(value, 4)
 
 
 def _measures(
@@ -137,14 +135,14 @@ def _measures(
         ratio = "–" if change.ratio is None else f"{change.ratio:.2f}×"
         table.add_row(
             f"median {change.label}",
-            _figure(change.median_a),
-            _figure(change.median_b),
+            _number(change.median_a),
+            _number(change.median_b),
             ratio,
             f"{change.n:,}",
         )
     for name, (a, b) in totals.items():
         ratio = f"{b / a:.2f}×" if a and b is not None else "–"
-        table.add_row(TOTALS[name], _figure(a), _figure(b), ratio, "all")
+        table.add_row(TOTALS[name], _number(a), _number(b), ratio, "all")
     return table
 
 

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from evalray.cli.text import bounds, count, duration, percent, rate, safe_line
+from evalray.cli.text import bounds, count, duration, figure, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.reports import tag_legend
 from evalray.reports.table import run_warnings
@@ -150,14 +150,14 @@ def _device_figures(summary: RunSummary) -> Iterable[str]:
     if summary.total_energy_joules is not None:
         each = summary.energy_stats.mean if summary.energy_stats else None
         if each is not None:
-            yield f"{each:.3g} J/sample"
+            yield f"{figure(each)} J/sample"
         if summary.tokens_per_joule is not None:
-            yield f"{summary.tokens_per_joule:.3g} tok/J"
-        yield f"{summary.total_energy_joules:.4g} J"
+            yield f"{figure(summary.tokens_per_joule)} tok/J"
+        yield f"{figure(summary.total_energy_joules, 4)} J"
         if summary.idle_joules is not None:
-            yield f"{summary.idle_joules:.4g} J idle"
+            yield f"{figure(summary.idle_joules, 4)} J idle"
     if summary.gco2e is not None:
-        yield f"{summary.gco2e:.3g} gCO2e"
+        yield f"{figure(summary.gco2e)} gCO2e"
     if summary.mfu_pct is not None:
         yield f"MFU {summary.mfu_pct:.3g} %"
     if summary.mbu_pct is not None:

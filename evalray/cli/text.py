@@ -56,6 +56,11 @@ def count(number: int) -> str:
     return f"{number / 1e3:.0f}k" if number < 1_000_000 else f"{number / 1e6:.2f}M"
 
 
+def figure(value: float, digits: int = 3) -> str:
+    """A measurement in as many significant ``digits``, all of those before the point, and no power of ten if large."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.{digits}g}"
+
+
 def rate(per_second: float | None) -> str:
     """A rate in at most five characters; a dash where it was not measured."""
     if per_second is None:

@@ -97,4 +97,7 @@ def _device_cells(name: str, device: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _number(value: Any, unit: str) -> str:
-    return f"{value:.4g} {unit}" if isinstance(value, int | float) else DASH
+    if not isinstance(value, int | float):
+        return DASH
+    # Four digits that say something, and never a power of ten.
+    return f"{value:,.0f} {unit}" if abs(value) >= 1_000 else f"{value:.4g} {unit}"

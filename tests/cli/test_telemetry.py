@@ -102,6 +102,18 @@ def test_an_imported_run_says_where_the_energy_it_brings_is_shown(
     assert ("12.5 J" in (sweep / "report.md").read_text()) is bool(joules)
 
 
+def test_no_energy_is_written_as_a_power_of_ten(tmp_path: Path) -> None:
+    sweep = _sweep(tmp_path)
+    file = sweep / "b_m" / "telemetry" / "run.json"
+    file.write_text(file.read_text().replace("100.0", "12345678.9"))
+    [energy, _] = telemetry_report(sweep).tables
+    assert "12,345,679 J" in energy.rows[0]
+    summary = RunSummary("b", "c", "d", "m", 1, 1, 1, 1.0, 0, 1.0, None)
+    summary.energy_method, summary.total_energy_joules = "nvml", 23_456.7
+    [line] = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
+    assert "23,457 J" in line.plain
+
+
 def test_beside_measured_runs_those_without_figures_are_named(tmp_path: Path) -> None:
     sweep = _sweep(_imported(tmp_path), "b_m")
     report = telemetry_report(sweep)
