@@ -20,12 +20,13 @@ def summarize(
     """Recompute a run's or sweep's results from its journal, rewrite them, and show the table."""
     from evalray.api import summarize_path
     from evalray.cli.ending import report_fields
-    from evalray.cli.tables import cache_lines, rate_lines, reasons, results_lines
+    from evalray.cli.tables import cache_lines, energy_lines, rate_lines, reasons, results_lines
 
     report: Report = ctx.obj
     result = summarize_path(path)
     report.fields |= report_fields(result)
     report.errors += result.errors
     runs = result.runs
-    report.show(*results_lines(runs, report.width), *rate_lines(runs), *cache_lines(runs), *reasons(runs))
+    parts = rate_lines(runs), cache_lines(runs), energy_lines(runs), reasons(runs)
+    report.show(*results_lines(runs, report.width), *(line for part in parts for line in part))
     return result.exit_code

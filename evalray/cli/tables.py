@@ -18,7 +18,7 @@ from rich.text import Text
 from evalray.cli.text import bounds, count, duration, figure, percent, rate, safe_line
 from evalray.doctor import Check
 from evalray.reports import tag_legend
-from evalray.reports.table import run_warnings
+from evalray.reports.table import device_notes, run_warnings
 from evalray.types import RunConfig, RunSummary
 from evalray.wording import counted
 
@@ -124,7 +124,7 @@ def rate_lines(runs: Sequence[RunOutcome]) -> list[Text]:
 
 
 def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
-    """Energy and utilisation of each run where measured, and once why not where they are not."""
+    """Energy and utilisation of each run where measured; once, how they were measured, or why they were not."""
     lines: list[Text] = []
     reasons: dict[str, None] = {}
     for run in runs:
@@ -135,14 +135,7 @@ def energy_lines(runs: Sequence[RunOutcome]) -> list[Text]:
         if found:
             name = cell_name(run)
             lines.append(Text(f"  {name}: {', '.join(found)}"))
-        if summary.total_energy_joules is None:
-            why = summary.energy_reason or "no request was in a measured stretch"
-            head = "no energy meter here" if summary.energy_method == "none" else "energy was not measured"
-            reasons[f"  {head} (null, not 0): {safe_line(why, 500)}"] = None
-        if summary.utilization_reason:
-            reasons[f"  {safe_line(summary.utilization_reason, 500)}"] = None
-        elif summary.utilization_peak:
-            reasons[f"  MFU and MBU are of {safe_line(summary.utilization_peak, 300)}"] = None
+        reasons |= dict.fromkeys(f"  {safe_line(note, 500)}" for note in device_notes(summary))
     return [*lines, *(Text(reason, "dim") for reason in reasons)]
 
 

@@ -52,6 +52,12 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def significant(value: float, digits: int) -> str:
+    """A finite number to so many significant figures, more where its integer part has more: no exponent of ten
+    for what is large."""
+    return count(value) if round(abs(value)) >= 10**digits else f"{value:.{digits}g}"
+
+
 def rate(value: float | None) -> str:
     """A rate to three significant figures."""
     if value is None or not math.isfinite(value):
@@ -75,14 +81,14 @@ def joules(value: float | None) -> str:
     """An energy in J or kJ."""
     if value is None or not math.isfinite(value):
         return DASH
-    return f"{value / 1000:.1f} kJ" if abs(value) >= 10_000 else f"{value:.3g} J"
+    return f"{value / 1000:.1f} kJ" if abs(value) >= 10_000 else f"{significant(value, 3)} J"
 
 
 def grams(value: float | None) -> str:
     """A mass in g or kg."""
     if value is None or not math.isfinite(value):
         return DASH
-    return f"{value / 1000:.1f} kg" if abs(value) >= 10_000 else f"{value:.3g} g"
+    return f"{value / 1000:.1f} kg" if abs(value) >= 10_000 else f"{significant(value, 3)} g"
 
 
 def moment(unix_seconds: float | None) -> str:

@@ -69,6 +69,7 @@ def _section(benchmark: str, report: SweepReport, plots: dict[str, str]) -> dict
         "leaderboard": table.leaderboard(runs),
         "outcomes": table.outcomes(runs),
         "performance": table.performance(runs),
+        "measuring": table.measuring(runs),
     }
 
 

@@ -41,6 +41,8 @@ def _benchmark(benchmark: str, runs: list[ReportedRun]) -> str:
         "### Outcomes\n\n" + render_table(table.outcomes(runs)),
         "### Speed and cost\n\n" + render_table(table.performance(runs)),
     ]
+    if notes := table.measuring(runs):
+        parts.append("\n".join(f"- {markdown(note, 500)}" for note in notes))
     for run in runs:
         if table.has_subjects(run.summary):
             subjects = table.subjects(run.summary)

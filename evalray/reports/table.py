@@ -209,8 +209,7 @@ def warnings(report: SweepReport) -> list[str]:
         for text in dict.fromkeys(of_run):
             whose.setdefault(text, []).append(f"{run.label} on {s.benchmark}")
     for text, names in whose.items():
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        lines.append(f"{', '.join(names[:_MAX_NAMES])}{more}: {text}")
+        lines.append(f"{_some(names)}: {text}")
     return list(dict.fromkeys(lines))
 
 
@@ -225,6 +224,38 @@ def run_warnings(summary: RunSummary, told: str = "") -> list[str]:
         )
         lines.append(problem + (without if waiting else ""))
     return lines
+
+
+def device_notes(summary: RunSummary) -> list[str]:
+    """How a run's joules came about or why it has none, and what its MFU is of; nothing where it was not watched."""
+    if summary.energy_method is None:
+        return []
+    why = summary.energy_reason or ""
+    if summary.total_energy_joules is not None:
+        scope = f", scope {summary.energy_scope}" if summary.energy_scope else ""
+        notes = [f"energy by {summary.energy_method}{scope}{f': {why}' if why else ''}"]
+    else:
+        head = "no energy meter here" if summary.energy_method == "none" else "energy was not measured"
+        notes = [f"{head} (null, not 0): {why or 'no request was in a measured stretch'}"]
+    if summary.utilization_reason:
+        notes.append(summary.utilization_reason)
+    elif summary.utilization_peak:
+        notes.append(f"MFU and MBU are of {summary.utilization_peak}")
+    return notes
+
+
+def measuring(runs: list[ReportedRun]) -> list[str]:
+    """The notes of several runs, each once: with the runs it is of, where it is not of all."""
+    whose: dict[str, list[str]] = {}
+    for run in runs:
+        for note in device_notes(run.summary):
+            whose.setdefault(note, []).append(run.label)
+    return [note if len(names) == len(runs) else f"{_some(names)}: {note}" for note, names in whose.items()]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def _p50_p90(stats: MetricStats | None) -> tuple[str, str]:

@@ -49,9 +49,14 @@ def run_energy(runs: Figures) -> Table:
 
 
 def device_energy(runs: Figures) -> Table:
-    """One row for each device of each run; none where no device is known."""
+    """One row for each device that a run's engines computed on; none where no device is known."""
     head = ("device", "run", "measured", "samples", "judges", "idle", "not valid", "why or how")
-    devices = {(d["device_id"], name): d for name, run in runs.items() for d in run.get("devices") or ()}
+    devices = {
+        (d["device_id"], name): d
+        for name, run in runs.items()
+        for d in run.get("devices") or ()
+        if d.get("engines") != []
+    }
     return Table(head, tuple(_device_cells(name, device) for (_, name), device in devices.items()), 2)
 
 
@@ -84,6 +89,7 @@ def _run_cells(name: str, run: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _device_cells(name: str, device: Mapping[str, Any]) -> tuple[str, ...]:
     lost = device.get("invalid_seconds") or {}
+    method = str(device.get("energy_method") or "").replace("none", "")
     return (
         f"{device.get('name')} ({device.get('device_id')})",
         name,
@@ -92,7 +98,7 @@ def _device_cells(name: str, device: Mapping[str, Any]) -> tuple[str, ...]:
         _number(device.get("judge_joules"), "J"),
         _number(device.get("idle_joules"), "J"),
         ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in lost.items()) or "0 s",
-        str(device.get("reason") or device.get("energy_method") or ""),
+        ": ".join(filter(None, (method, str(device.get("reason") or "")))),
     )
 
 

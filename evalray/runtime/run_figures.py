@@ -16,6 +16,7 @@ import numpy as np
 from evalray.files import replacing
 from evalray.runtime.cross_check import cross_check
 from evalray.runtime.recording import EngineLife
+from evalray.runtime.unmeasured import much_unmeasured, why_no_joules
 from evalray.telemetry import (
     TELEMETRY_VERSION,
     DeviceLedger,
@@ -142,6 +143,12 @@ class _Share:
     def lives(self) -> list[EngineLife]:
         return [self.part.lives[engine] for engine in self.engines]
 
+    @property
+    def ledgers(self) -> list[DeviceLedger]:
+        """Of the devices whose joules are those of its engines."""
+        devices = self.part.done.energy_devices(self.engines)
+        return [ledger for ledger in self.part.done.ledgers if ledger.info.device_id in devices]
+
 
 def _shares(asked: Sequence[Asked], parts: Sequence[Part]) -> Iterator[_Share]:
     of_part: dict[int, list[Asked]] = defaultdict(list)
@@ -172,6 +179,15 @@ def _run_figures(asked: Sequence[Asked], parts: Sequence[Part]) -> dict[str, Any
             *(warning for share in shares for warning in share.part.done.warnings),
         ]
     )
+    ledgers = [ledger for share in shares for ledger in share.ledgers]
+    joules = _sum([each.energy_joules for each in figures])
+    invalid = _sum([each.invalid_seconds for each in figures])
+    if joules is None and any(ledger.info.has_energy for ledger in ledgers):
+        reasons[why_no_joules(ledgers)] = None
+    elif joules is not None:
+        seconds = sum(share.figures.seconds * len(share.ledgers) for share in shares)
+        if warning := much_unmeasured(ledgers, invalid, seconds):
+            warnings[warning] = None
     checks, doubts = cross_check(
         (share.part.lives[engine], share.part.done.activities[engine])
         for share in shares
@@ -201,7 +217,7 @@ def _run_figures(asked: Sequence[Asked], parts: Sequence[Part]) -> dict[str, Any
         "energy_reason": "; ".join([*reasons, *notes]) or None,
         "peak": "; ".join(peaks) or None,
         "utilization_reason": "; ".join(missing) or None,
-        "energy_joules": _sum([each.energy_joules for each in figures]),
+        "energy_joules": joules,
         "idle_joules": _sum([each.idle_joules for each in figures]),
         "device_joules": _sum([each.device_joules for each in figures]),
         "avg_power_watts": _mean_power(shares),
@@ -211,7 +227,7 @@ def _run_figures(asked: Sequence[Asked], parts: Sequence[Part]) -> dict[str, Any
         "mfu_pct": _weighted([(each.mfu_pct, each.seconds) for each in figures]),
         "mbu_pct": _weighted([(each.mbu_pct, each.seconds) for each in figures]),
         "seconds": sum(each.seconds for each in figures),
-        "invalid_seconds": _sum([each.invalid_seconds for each in figures]),
+        "invalid_seconds": invalid,
         "steady_state_reached": steady.reached if steady else None,
         "steady": asdict(steady) if steady else None,
         "engine_counters": checks,

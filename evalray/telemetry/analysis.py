@@ -16,7 +16,13 @@ from evalray.telemetry.attribution import Attribution, DeviceLedger, attribute
 from evalray.telemetry.figures import DeviceEvidence, RequestFigures, request_figures
 from evalray.telemetry.requests import EngineUse, RequestColumns
 from evalray.telemetry.steady import SteadyState, steady_state
-from evalray.telemetry.windows import DeviceSeries, EnergyCurve, counter_disagreement, device_windows
+from evalray.telemetry.windows import (
+    DeviceSeries,
+    DeviceWindows,
+    EnergyCurve,
+    counter_disagreement,
+    device_windows,
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,7 +85,11 @@ class NodeAnalysis:
             energy_joules=float(np.nansum(energy)) if np.isfinite(energy).any() else None,
             idle_joules=sum(float(x.idle.between(start, end)) for x in metered) if metered else None,
             device_joules=sum(float(x.joules.between(start, end)) for x in curves) if metered else None,
-            peak_power_watts=_peak_power([self.series[device_id] for device_id in device_ids], start, end),
+            peak_power_watts=_peak_power(
+                [(self.series[device_id], self.evidence[device_id].windows) for device_id in device_ids],
+                start,
+                end,
+            ),
             mfu_pct=mfu,
             mbu_pct=mbu,
             seconds=end - start,
@@ -122,13 +132,22 @@ def analyse(
     )
 
 
-def _peak_power(series: Sequence[DeviceSeries], start: float, end: float) -> float | None:
-    """Highest power of all devices together, each held from one reading to the next."""
+def _peak_power(
+    devices: Sequence[tuple[DeviceSeries, DeviceWindows]], start: float, end: float
+) -> float | None:
+    """Highest power of all devices together, from one reading to the next.
+
+    Of a device with a counter only, it is the joules of its valid windows over their seconds.
+    """
     known = []
-    for device in series:
+    for device, windows in devices:
         read = np.isfinite(device.power_watts) & (device.seconds >= start) & (device.seconds <= end)
+        counted = windows.valid & (windows.start >= start) & (windows.end <= end)
         if read.any():
             known.append((device.seconds[read], device.power_watts[read]))
+        elif counted.any():
+            first, last = windows.start[counted], windows.end[counted]
+            known.append(((first + last) / 2, windows.joules[counted] / (last - first)))
     if not known:
         return None
     instants = np.unique(np.concatenate([seconds for seconds, _ in known]))

@@ -64,6 +64,8 @@ def run_metrics(summary: RunSummary) -> dict[str, float | int | None]:
         "throughput/samples_per_second": summary.samples_per_second,
         "throughput/output_tokens_per_second": summary.output_tokens_per_second,
         "energy/idle_joules": summary.idle_joules,
+        "energy/device_joules": summary.device_joules,
+        "energy/invalid_seconds": summary.energy_invalid_seconds,
         "energy/joules_per_correct": summary.joules_per_correct,
         "energy/tokens_per_joule": summary.tokens_per_joule,
         "energy/accuracy_per_watt": summary.accuracy_per_watt,
@@ -130,6 +132,8 @@ def run_note(run: ReportedRun) -> str:
         render_table(tables.outcomes([run])),
         render_table(tables.performance([run])),
     ]
+    if notes := tables.device_notes(s):
+        parts.append("\n".join(f"- {markdown(redact_text(text), 300)}" for text in notes))
     if s.warnings:
         parts.append("\n".join(f"- {markdown(redact_text(text), 300)}" for text in s.warnings[:10]))
     if tables.has_subjects(s):

@@ -40,7 +40,7 @@ _SAMPLES_TABLE = "samples.json"
 #: A power plot or its data that is larger stays on disk: a sweep has many runs.
 _MAX_POWER_BYTES = 8_000_000
 #: Raised when what is logged changes, so that the next sync logs it anew.
-_FORMAT = "1"
+_FORMAT = "2"
 
 
 @dataclass(slots=True)
@@ -199,6 +199,11 @@ def sync_run(handle: SweepHandle, entry: RunEntry, run: ReportedRun) -> bool:
         "evalray.status": summary.status,
         "evalray.fingerprint": summary.fingerprint,
         "evalray.scorer_fingerprint": summary.scorer_fingerprint,
+        "evalray.energy_method": summary.energy_method,
+        "evalray.energy_scope": summary.energy_scope,
+        "evalray.energy_reason": summary.energy_reason,
+        "evalray.utilization_peak": summary.utilization_peak,
+        "evalray.utilization_reason": summary.utilization_reason,
         **changed,
     }
     store.log(

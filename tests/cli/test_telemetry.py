@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evalray.cli import main
 from evalray.cli.tables import energy_lines
 from evalray.errors import ConfigError, StoreError
 from evalray.importing import import_path
-from evalray.reports import PowerFiles, write_power
-from evalray.runtime import RunOutcome
+from evalray.reports import PowerFiles, device_energy, write_power
+from evalray.runtime import RunOutcome, SweepResult
 from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
 from evalray.telemetry_report import telemetry_report
 from evalray.types import RunSummary
@@ -210,3 +211,36 @@ def test_the_ending_of_a_sweep_shows_emissions() -> None:
     summary = _summary(total_energy_joules=100.0, gco2e=0.0125)
     [line, *_] = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
     assert "0.0125 gCO2e" in line.plain
+
+
+def test_the_ending_of_a_sweep_says_that_joules_are_an_estimate_and_shows_large_ones_whole() -> None:
+    summary = _summary(total_energy_joules=123456.7, energy_reason="a guess")
+    summary.energy_method = "estimate"
+    first, second = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
+    assert "123,457 J" in first.plain
+    assert "energy by estimate: a guess" in second.plain
+
+
+def test_devices_that_no_engine_of_the_run_used_are_not_in_its_table() -> None:
+    def device(number: int, **more: Any) -> dict[str, Any]:
+        return {"device_id": f"GPU-{number}", "name": "NVIDIA L4", "measured_joules": 12345.6, **more}
+
+    own = device(0, engines=["m/0"], energy_method="integrated_power", reason="no energy counter")
+    blind = device(1, engines=["m/1"], energy_method="none", reason="a MIG slice")
+    table = device_energy({"b_m": {"devices": [own, blind, device(2, engines=[])]}})
+    assert [row[0] for row in table.rows] == ["NVIDIA L4 (GPU-0)", "NVIDIA L4 (GPU-1)"]
+    assert table.rows[0][2] == "12,346 J"
+    assert [row[-1] for row in table.rows] == ["integrated_power: no energy counter", "a MIG slice"]
+
+
+def test_summarize_shows_energy_and_utilisation_as_the_sweep_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = RunOutcome("b", "m", "complete", summary=_summary(total_energy_joules=742.0, mfu_pct=12.5))
+    result = SweepResult("s", tmp_path, 0, [outcome])
+    monkeypatch.setattr("evalray.api.summarize_path", lambda path: result)
+    with pytest.raises(SystemExit):
+        main(["summarize", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "742 J" in out
+    assert "MFU 12.5 %" in out

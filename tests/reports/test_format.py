@@ -50,6 +50,11 @@ def test_unmeasured_and_nonfinite_figures_are_a_dash(
         (figures.dollars, 12.5, "$12.50"),
         (figures.dollars, 0.0123, "$0.012"),
         (figures.joules, 25_000, "25.0 kJ"),
+        (figures.joules, 8907.6, "8\u202f908 J"),
+        (figures.joules, 999.7, "1\u202f000 J"),
+        (figures.joules, 742.3, "742 J"),
+        (figures.joules, 0.01234, "0.0123 J"),
+        (figures.grams, 1234.5, "1\u202f234 g"),
         (figures.moment, 0, "1970-01-01 00:00:00 UTC"),
     ],
 )

@@ -170,6 +170,30 @@ def test_emissions_have_a_column_where_the_grid_is_known(make_sweep: MakeSweep) 
     assert shown == [(False, False), (True, True)]
 
 
+def test_a_report_says_how_energy_was_measured_and_of_what_peak_mfu_is(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(cells=[("gsm8k", "smol"), ("gsm8k", "big")])
+    measured = {
+        "energy_method": "estimate",
+        "energy_scope": "gpu",
+        "energy_reason": "guessed <b>",
+        "total_energy_joules": 8907.6,
+        "utilization_peak": "239.5 GFLOP/s (fp32, achievable), 49.14 GB/s (achievable)",
+    }
+    unmeasured = {"energy_method": "none", "energy_reason": "no meter", "utilization_reason": "no peak"}
+    for name, figures in (("gsm8k_smol", measured), ("gsm8k_big", unmeasured)):
+        path = sweep / f"{name}.summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | figures))
+    write_reports(sweep)
+    for name in ("report.md", "report.html"):
+        text = (sweep / name).read_text()
+        assert "smol: energy by estimate, scope gpu: guessed" in text
+        assert "smol: MFU and MBU are of 239.5 GFLOP/s (fp32, achievable)" in text
+        assert "big: no energy meter here (null, not 0): no meter" in text
+        assert "big: no peak" in text
+        assert "8 908 J" in text.replace("\u202f", " ")
+        assert "guessed <b>" not in text
+
+
 def test_every_outcome_is_counted_in_markdown_and_html(make_sweep: MakeSweep) -> None:
     sweep = make_sweep(outcomes=[Outcome.CORRECT] * 3 + [Outcome.UNPARSED] * 2)
     write_reports(sweep)

@@ -52,11 +52,11 @@ class Recorded:
         self.recorder = Recorder(self.directory)
         self.recorder.stretch = name
 
-    def ticks(self, start: float, end: float, *, node: str = "node") -> None:
-        """A GPU that draws 100 W, read ten times a second."""
+    def ticks(self, start: float, end: float, *, node: str = "node", frozen_at: float = math.inf) -> None:
+        """A GPU that draws 100 W, read ten times a second; its counter stands still from ``frozen_at`` on."""
         info = NodeInfo(node, (_GPU,), 0.1, ClockPair(start, _WALL + start))
         seconds = [start + k / 10 for k in range(round((end - start) * 10) + 1)]
-        batch = [Tick(0, at, at * _WATTS, _WATTS, *[None] * 7) for at in seconds]
+        batch = [Tick(0, at, min(at, frozen_at) * _WATTS, _WATTS, *[None] * 7) for at in seconds]
         self.recorder.keep(0, info, Batch(batch, ClockPair(end, _WALL + end)))
         self.recorder.flush()
 
@@ -241,6 +241,35 @@ def test_figures_are_provisional_while_others_work_on_the_device_and_made_up_for
     assert not recorded.figures("b_m")["provisional"]
     assert not is_overdue(recorded.directory, "b_m")
     assert recorded.figures("b_m")["energy_joules"] == pytest.approx(500, rel=0.03)
+
+
+def test_a_run_whose_counter_stood_still_says_why_it_has_no_joules(recorded: Recorded) -> None:
+    recorded.ticks(0, 20, frozen_at=0)
+    recorded.life("m/0", ("b_m",), 0, 20)
+    recorded.run("m", "m/0", [(5, 8)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    figures = recorded.figures("b_m")
+    assert figures["energy_joules"] is None
+    assert (
+        figures["energy_reason"] == "no request was in a valid window: the energy counter stood still (8.9 s)"
+    )
+
+
+@pytest.mark.parametrize(("frozen_at", "warned"), [(9.5, False), (7.0, True)])
+def test_much_time_that_was_not_validly_measured_is_warned_of(
+    recorded: Recorded, frozen_at: float, warned: bool
+) -> None:
+    recorded.ticks(0, 20, frozen_at=frozen_at)
+    recorded.life("m/0", ("b_m",), 0, 20)
+    recorded.run("m", "m/0", [(2, 10)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    figures = recorded.figures("b_m")
+    assert figures["energy_joules"] == pytest.approx((frozen_at - 2) * _WATTS, rel=0.03)
+    assert figures["energy_reason"] is None
+    warnings = [line for line in figures["warnings"] if "validly measured" in line]
+    assert bool(warnings) is warned
+    if warned:
+        assert warnings[0].startswith("3.0 s of 8.0 s of its devices were not validly measured")
 
 
 def test_figures_worked_out_again_are_the_same(recorded: Recorded) -> None:

@@ -210,6 +210,20 @@ def test_a_run_has_its_own_requests_and_the_idle_between_them(
     assert done.run(np.array([], dtype=int), 1) is None
 
 
+def test_the_peak_of_a_device_with_a_counter_only_is_that_of_its_windows(
+    stub_devices: Load, shape: ModelShape, h100: Peak
+) -> None:
+    power = [(0, 100.0), (5, 400.0), (8, 100.0)]
+    series = _record(stub_devices, [{"power": power, "no_power": 1, "no_instant": 1}], 20.0)
+    (device,) = series.values()
+    assert not np.isfinite(device.power_watts).any()
+    log = RequestLog()
+    log.add(0, sent=4.0, first_token=4.5, end=9.0, prompt_tokens=100, output_tokens=100)
+    run = analyse(series, log.columns(), [EngineUse("e", tuple(series), shape, h100)]).run(np.array([0]), 1)
+    assert run is not None
+    assert run.peak_power_watts == pytest.approx(400.0, rel=0.05)
+
+
 def test_a_request_in_the_blind_has_no_joules(stub_devices: Load, shape: ModelShape) -> None:
     series = _record(stub_devices, [{"power": [(0, 300.0)], "lost_at": 10.0}], 30.0)
     log = RequestLog()

@@ -287,6 +287,31 @@ def test_long_keys_and_many_parameters_all_arrive(
     assert len(params["system_prompt"]) == 6000
 
 
+def test_a_run_says_how_its_energy_was_measured_and_of_what_peak_its_mfu_is(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    sweep = make_sweep()
+    path = sweep / "quickstart_smol.summary.json"
+    figures = {
+        "energy_method": "hw_counter",
+        "energy_scope": "gpu",
+        "total_energy_joules": 5.0,
+        "device_joules": 9.0,
+        "energy_invalid_seconds": 1.5,
+        "utilization_peak": "989.4 TFLOP/s (bf16, table), 3350 GB/s (table)",
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | figures))
+    sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    child = seen.child(experiment)
+    tags = {name: child.data.tags.get(f"evalray.{name}") for name in figures}
+    assert (tags["energy_method"], tags["energy_scope"]) == ("hw_counter", "gpu")
+    assert tags["utilization_peak"] == figures["utilization_peak"]
+    assert "evalray.energy_reason" not in child.data.tags
+    assert child.data.metrics["energy/device_joules"] == 9.0
+    assert child.data.metrics["energy/invalid_seconds"] == 1.5
+    assert "energy by hw_counter" in child.data.tags["mlflow.note.content"].replace("\\_", "_")
+
+
 def test_a_nonfinite_figure_is_tagged_and_stops_nothing(
     make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
 ) -> None:
