@@ -8,7 +8,7 @@ gives neither an engine nor an address nor a file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evalray.deployments import Deployment, JudgeDeployment, PlannedRun, deploy_judge
@@ -40,16 +40,27 @@ class JudgeFinder:
     base_url: str | None = None
 
     def __post_init__(self) -> None:
-        self._found: dict[str, JudgeDeployment] = {}
+        self._made: dict[tuple[str, str | None, str | None], JudgeDeployment] = {}
+        self.found: list[JudgeDeployment] = []
 
-    def find(self, name: str) -> JudgeDeployment:
-        if name not in self._found:
-            self._found[name] = self._make(name)
-        return self._found[name]
+    def find(self, name: str, engine: str | None = None, base_url: str | None = None) -> JudgeDeployment:
+        """The judge of that name; ``engine`` and ``base_url`` say where a run asked it before."""
+        judge = self._judge(name, self.engine, self.base_url)
+        usual = judge.deployment.engine_config
+        other_engine = engine if engine not in (None, usual.engine) else None
+        other_url = base_url if base_url not in (None, usual.base_url) else None
+        if other_engine is not None or other_url is not None:
+            judge = self._judge(name, other_engine or self.engine, base_url)
+        if not any(judge is one for one in self.found):
+            self.found.append(judge)
+        return judge
 
-    @property
-    def found(self) -> list[JudgeDeployment]:
-        return list(self._found.values())
+    def _judge(self, name: str, engine: str | None, base_url: str | None) -> JudgeDeployment:
+        key = (name, engine, base_url)
+        if key not in self._made:
+            finder = replace(self, engine=engine, base_url=base_url)
+            self._made[key] = finder._make(name)
+        return self._made[key]
 
     def _make(self, name: str) -> JudgeDeployment:
         entry = self._entry(name)
@@ -133,8 +144,9 @@ def assign_judge(run: PlannedRun, finder: JudgeFinder) -> None:
         if scorer.needs_judge:
             run.notes.append(_NO_JUDGE)
         return
-    run.judge = finder.find(name)
-    run.config.judge_engine = run.judge.deployment.engine_config.engine
+    run.judge = finder.find(name, run.config.judge_engine, run.config.judge_base_url)
+    engine = run.judge.deployment.engine_config
+    run.config.judge_engine, run.config.judge_base_url = engine.engine, engine.base_url
     run.notes += run.judge.notes
 
 

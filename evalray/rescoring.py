@@ -112,7 +112,10 @@ def _planned(entry: RunEntry, options: RescoreOptions, registry: Registry) -> Pl
     judge = options.judge_model or config.judge_model
     named = options.judge_model is not None or options.judge_engine is not None
     same = judge == config.judge_model and options.judge_engine in (None, config.judge_engine)
-    config = replace(config, scorer=scorer, scorer_args=dict(args), judge_model=judge, judge_engine=None)
+    config = replace(config, scorer=scorer, scorer_args=dict(args), judge_model=judge)
+    if named or options.judge_base_url is not None:
+        # Without a word about the judge, whoever was asked last is asked where it was.
+        config = replace(config, judge_engine=None, judge_base_url=None)
     stored = StoredRun(entry, reread=same and not options.reask, judge_is_named=named)
     return PlannedRun(config, benchmark, stored=stored)
 

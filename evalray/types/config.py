@@ -68,6 +68,8 @@ class RunConfig:
     """What the suite sets of the benchmark's own ``[args]``."""
     judge_engine: str | None = None
     """Engine of the judge that this run asks; ``None`` where it asks none."""
+    judge_base_url: str | None = None
+    """Server of that judge; ``None`` where its engine knows where it is."""
 
     @property
     def sampling(self) -> SamplingParams:

@@ -78,6 +78,20 @@ def test_another_judge_is_asked_about_everything_and_the_same_command_again_asks
     assert (summary["judge_calls"], summary["judge_input_tokens"]) == (12, 120)
 
 
+def test_a_judge_that_was_named_once_is_asked_where_it_was_and_not_where_the_suite_has_its_own(
+    sweep: Path, server: Any
+) -> None:
+    described = json.loads((sweep / "sweep.json").read_text())
+    described["suite"] = {"judge": {"model": "judge", "base_url": "http://127.0.0.1:9/v1"}}
+    (sweep / "sweep.json").write_text(json.dumps(described))
+    rescore(sweep, **at(server))
+    server.questions.clear()
+    assert outcomes(rescore(sweep, reask=True)) == {"correct": 12}
+    assert len(server.questions) == 12
+    named = plan_rescore(sweep, None, RescoreOptions(judge_model="judge"))
+    assert named.judges[0].deployment.engine_config.base_url == "http://127.0.0.1:9/v1"
+
+
 def test_reask_asks_the_same_judge_again(sweep: Path, server: Any) -> None:
     rescore(sweep, **at(server))
     rescore(sweep, **at(server), reask=True)
