@@ -42,6 +42,8 @@ from evalray.types import Generation
 
 INTERRUPTED = "interrupted; the same command continues"
 _LET_OTHERS_EVERY = 64
+#: Data that is missing or gated is refused sooner than this; what takes longer is being loaded.
+_REFUSED_WITHIN_SECONDS = 1.0
 
 
 class DeploymentRun:
@@ -127,6 +129,7 @@ class DeploymentRun:
         for cell in self.cells:
             if self.stopped:
                 return
+            long_load = asyncio.get_running_loop().call_later(_REFUSED_WITHIN_SECONDS, self._expect_long_load)
             try:
                 await asyncio.to_thread(cell.prepare, around.store)
             except DatasetError as error:
@@ -139,6 +142,14 @@ class DeploymentRun:
                 cell.progress.state = "waiting"
                 if not cell.exhausted and not self._cannot_start and around.cache is None:
                     around.expect()
+            finally:
+                long_load.cancel()
+
+    def _expect_long_load(self) -> None:
+        """Ray starts beside it; but not for what may have its answers already."""
+        around = self._around
+        if not (self.stopped or self._cannot_start or around.store.resumed or around.cache is not None):
+            around.expect()
 
     def _open_cells(self) -> list[Cell]:
         return [cell for cell in self.cells if cell.outcome is None and cell.prepared]

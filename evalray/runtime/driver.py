@@ -1,7 +1,7 @@
 """The sweep: deployments in the order of the plan, side by side where resources allow.
 
-Blocking from outside, one event loop inside.  Ray starts in its thread as soon as the first data is there, and
-never where no cell can run.
+Blocking from outside, one event loop inside.  Ray starts in its thread while the first data loads, but
+not where no cell can run.
 Whatever happens, what is journaled stays, and the result says how every cell ended.
 """
 

@@ -35,6 +35,6 @@ class Surroundings:
     copy_results_to: Path | None = None
     telemetry: SweepTelemetry | None = None
     expect: Callable[[], object] = lambda: None
-    """Told once that engines will be needed, so that Ray starts while more data loads."""
+    """Told once that engines will be needed, so that Ray starts while data loads."""
     engines_start_here: bool = False
     """On this machine only: what is missing here keeps an engine from starting."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from evalray.api import plan_suite, run_plan
-from evalray.errors import PlacementError
+from evalray.errors import DatasetError, PlacementError
+from evalray.runtime.cell import Cell
 
 _SERVER = 'name = "m"\nengine = "openai-compatible"\nbase_url = "http://127.0.0.1:9/v1"\n'
 _GSM8K = '[[benchmarks]]\nname = "gsm8k"\n'
@@ -29,6 +31,8 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]
 
     monkeypatch.setattr("evalray.runtime.cluster.RayCluster.connect", connect)
     monkeypatch.setattr("evalray.tracking.tracker._start", start)
+    # However slow the machine that runs the tests is.
+    monkeypatch.setattr("evalray.runtime.deployment._REFUSED_WITHIN_SECONDS", 300.0)
     for name in ("HF_TOKEN", "RAY_ADDRESS", "ABSENT_KEY", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -79,6 +83,24 @@ def test_one_cell_that_can_run_starts_ray(tmp_path: Path, nothing_starts: list[s
     assert nothing_starts == ["ray"]
     assert not result.nothing_ran
     assert {run.status for run in result.runs} == {"failed"}
+
+
+def test_ray_starts_while_data_that_takes_long_is_loaded(
+    tmp_path: Path, nothing_starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_the_data: list[list[str]] = []
+
+    def slow_load(self: Cell, store: Any) -> NoReturn:
+        deadline = time.monotonic() + 30.0
+        while not nothing_starts and time.monotonic() < deadline:
+            time.sleep(0.01)
+        before_the_data.append(list(nothing_starts))
+        raise DatasetError("no such data")
+
+    monkeypatch.setattr(Cell, "prepare", slow_load)
+    monkeypatch.setattr("evalray.runtime.deployment._REFUSED_WITHIN_SECONDS", 0.01)
+    _run(tmp_path, _SERVER, _SAMPLE, tracking_enabled=False)
+    assert before_the_data == [["ray"]]
 
 
 def test_a_cluster_that_is_joined_may_have_what_is_missing_here(
