@@ -111,7 +111,7 @@ def test_no_energy_is_written_as_a_power_of_ten(tmp_path: Path) -> None:
     assert "12,345,679 J" in energy.rows[0]
     summary = RunSummary("b", "c", "d", "m", 1, 1, 1, 1.0, 0, 1.0, None)
     summary.energy_method, summary.total_energy_joules = "nvml", 23_456.7
-    [line] = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
+    [line, *_] = energy_lines([RunOutcome("b", "m", "complete", summary=summary)])
     assert "23,457 J" in line.plain
 
 
