@@ -315,7 +315,10 @@ def rescore_path(
 
 
 def _runs_at(path: Path) -> tuple[Path, str | None]:
-    """The sweep directory of ``path``, and the run's name where only one is meant."""
+    """The sweep directory of ``path``, and the run's name where only one is meant.
+
+    Of a copy that ``run -o`` made, the run that it was copied from.
+    """
     if not path.exists():
         raise ConfigError([Problem(str(path), "", "no such file or directory")])
     path = path.absolute()
@@ -325,8 +328,15 @@ def _runs_at(path: Path) -> tuple[Path, str | None]:
         name = path.name.removesuffix(suffix)
         if name != path.name and (path.parent / name / "run.json").is_file():
             return path.parent, name
+    from evalray.store import find_origin, holds_own_rows
+
+    if (origin := find_origin(path)) is not None:
+        return origin
     message = "no journal beside it to recompute from"
     hint = "give a sweep or run directory; `evalray import` makes one of OpenJarvis's results"
+    if holds_own_rows(path):
+        message = "a copy of EvalRay's rows, and the sweep that it was copied from is not near"
+        hint = "give that sweep's directory: results/SWEEP where it ran, or below its --output-dir"
     raise ConfigError([Problem(str(path), "", message, hint)])
 
 

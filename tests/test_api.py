@@ -7,6 +7,8 @@ import pytest
 import evalray
 from evalray.api import plan_suite, run_plan, summarize_path, sync_tracking, tracking_store
 from evalray.errors import ConfigError, StoreError
+from evalray.store import SweepStore
+from evalray.types import EvalRecord, Generation, Outcome, RunConfig, Score
 
 _SUITE = """
 [[models]]
@@ -110,3 +112,39 @@ def test_without_a_store_the_configured_server_is_meant(
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(ConfigError, match="no MLflow store here"):
         tracking_store(tmp_path)
+
+
+def test_a_copy_of_a_runs_rows_leads_to_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, rows = _sweep_of_one_run(tmp_path / "results" / "s")
+    copy = tmp_path / "out.jsonl"
+    copy.write_bytes(rows.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    result = summarize_path(copy)
+    assert (result.directory, [run.results for run in result.runs]) == (sweep, [rows])
+    elsewhere = tmp_path / "elsewhere" / "deep" / "out.jsonl"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_bytes(rows.read_bytes())
+    assert summarize_path(elsewhere).directory == sweep
+    monkeypatch.chdir(elsewhere.parent)
+    with pytest.raises(ConfigError, match=r"a copy of EvalRay's rows.*results/SWEEP") as caught:
+        summarize_path(elsewhere)
+    assert "import" not in str(caught.value)
+
+
+def test_rows_of_others_without_a_journal_are_imported(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.jsonl"
+    path.write_text('{"record_id": "r1"}\n')
+    with pytest.raises(ConfigError, match="`evalray import` makes one"):
+        summarize_path(path)
+
+
+def _sweep_of_one_run(directory: Path) -> tuple[Path, Path]:
+    with SweepStore.open(directory) as store:
+        store.write_sweep({"sweep_id": "s"})
+        config = RunConfig("b", "jarvis-direct", "m")
+        run = store.open_run(config, fingerprint="f" * 32, scorer_fingerprint="s", num_records=1, info={})
+        record = EvalRecord("r0", "p", "a", "c")
+        run.append_generation(0, 0, 1, record, Generation(raw_text="a", model_answer="a"))
+        run.append_score(0, 0, "r0", Score(Outcome.CORRECT))
+        run.finalize()
+    return directory, run.results_path

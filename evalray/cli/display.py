@@ -202,6 +202,8 @@ def state_text(run: RunProgress) -> str:
             parts.append(f"{count(run.skipped)} skipped")
     elif run.planned is not None:
         parts.append(f"{count(run.done)}/{count(run.planned)} samples")
+    if run.wanted is not None and run.planned is not None:
+        parts.append(f"the data has no more than {count(run.planned)} of {count(run.wanted)} asked for")
     if run.resumed:
         parts.append(f"{count(run.resumed)} of them from before")
     if run.cached:

@@ -38,6 +38,7 @@ _RANK: dict[RunState, int] = {
     "complete": 6,
     "skipped": 7,
 }
+_ENDED = ("complete", "partial", "failed", "skipped")
 _COLUMNS = ("done/total", 14), ("smp/s", 7), ("tok/s", 7), ("acc", 7), ("err", 6), ("ETA", 8)
 _NUMBERS_WIDTH = sum(width for _, width in _COLUMNS)
 _BAR_WIDTH = 16
@@ -222,11 +223,12 @@ def _replicas_counted(replicas: Sequence[ReplicaProgress], prefix: str, width: i
 class SweepTotals:
     """Sums over a sweep's runs; rates over those that are running.
 
-    ``planned`` is ``None`` while a run's size is not known.
+    ``planned`` is ``None`` while a run's size is not known.  A run that failed stays in it, so that it never
+    shrinks; what is left of it is no time to wait for.
     """
 
     def __init__(self, runs: Sequence[RunProgress]) -> None:
-        live = [run for run in runs if run.state not in ("skipped", "failed") or run.done]
+        live = [run for run in runs if run.state not in ("skipped", "failed") or run.done or run.planned]
         sizes = [run.planned for run in live]
         self.done = sum(run.done for run in live)
         self.planned = None if None in sizes else sum(size or 0 for size in sizes)
@@ -238,7 +240,9 @@ class SweepTotals:
         self.tokens_per_second = _sum_known([run.tokens_per_second for run in running])
         self.eta_seconds: float | None = None
         if self.planned is not None and self.samples_per_second:
-            self.eta_seconds = max(0, self.planned - self.done) / self.samples_per_second
+            going_on = [run for run in live if run.state not in _ENDED]
+            left = sum(max(0, (run.planned or 0) - run.done) for run in going_on)
+            self.eta_seconds = left / self.samples_per_second
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:

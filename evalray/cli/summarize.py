@@ -26,6 +26,8 @@ def summarize(
     result = summarize_path(path)
     report.fields |= report_fields(result)
     report.errors += result.errors
+    if path.is_file() and path.absolute().parent != result.directory:
+        report.say(f"{path} is a copy: recomputed is {result.directory}, where its rows come from")
     runs = result.runs
     parts = rate_lines(runs), cache_lines(runs), energy_lines(runs), reasons(runs)
     report.show(*results_lines(runs, report.width), *(line for part in parts for line in part))

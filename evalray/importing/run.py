@@ -17,7 +17,7 @@ from evalray.importing.files import FileScan, RunKey, RunScan, find_files, read_
 from evalray.importing.rows import convert
 from evalray.reports import write_reports
 from evalray.runtime.result import RunStatus
-from evalray.store import RunStore, SweepStore, list_runs, read_sweep
+from evalray.store import RunStore, SweepStore, find_origin, list_runs, read_sweep
 from evalray.store.jsonlines import read_json, write_json
 from evalray.types import EvalRecord, RunConfig, RunSummary
 from evalray.wording import counted
@@ -100,7 +100,11 @@ def _scan_all(path: Path) -> tuple[list[FileScan], list[str]]:
             refused.append(error)
             continue
         if found.ours and path.is_dir():
-            hint = "`evalray summarize` reads their sweep; to import them all the same, name the file itself"
+            origin = find_origin(file)
+            whose = "`evalray summarize` reads their sweep"
+            if origin is not None:
+                whose = f"they are of run {origin[1]}: `evalray summarize {origin[0]}` reads their sweep"
+            hint = f"{whose}; to import them all the same, name the file itself"
             refused.append(ConfigError([Problem(str(file), "", "holds rows of EvalRay's own", hint)]))
         else:
             scans.append(found)

@@ -63,6 +63,7 @@ class Cell:
         self.error = ""
         """Why its data ended early, if it did."""
         self._why_failed = ""
+        self._first_taken_at: float | None = None
         self._first: str | None = None
         """The request whose prompt and answer are shown."""
         self._engine = engine
@@ -95,10 +96,17 @@ class Cell:
             )
             self._pending = self._iterate(provider, store) if self._remaining else None
         self._taken = bytearray(store.manifest.planned)
-        self.progress.planned = store.manifest.planned
+        self._set_planned(store.manifest.num_records)
         self.progress.outcomes = store.resumed_outcomes()
         self.progress.resumed = self.progress.done
         self._store = store
+
+    def _set_planned(self, records: int) -> None:
+        """Show how many samples there are, and how many were asked for where these are more."""
+        config, progress = self.config, self.progress
+        progress.planned = records * config.epochs
+        most = config.max_samples if config.record_ids is None else None
+        progress.wanted = most * config.epochs if most is not None and records < most else None
 
     def start_prefetch(self, wake: Callable[[], None]) -> None:
         """For streamed data: read ahead from now on."""
@@ -139,10 +147,10 @@ class Cell:
         items: list[WorkItem] = []
         while len(items) < limit and (pending := self._next()) is not None:
             items.append(self._item(pending))
-        if items and self.progress.first_request_at is None:
+        if items and self._first_taken_at is None:
             self.store.begin_stretch()
             self.progress.state = "running"
-            self.progress.first_request_at = time.monotonic()
+            self._first_taken_at = time.monotonic()
             if self.progress.first_answer is None:
                 self._first = items[0].request.request_id
                 self.progress.first_prompt = items[0].request.messages[-1]["content"]
@@ -161,6 +169,8 @@ class Cell:
         if found is None:
             if self._prefetched is None or self._prefetched.ended:
                 self._end_of_data()
+                if self._provider is not None:
+                    self._set_planned(self._provider.size())
             return None
         self._remaining -= 1
         if self._prefetched is None and self._remaining <= 0:
@@ -233,7 +243,9 @@ class Cell:
             progress.cached += 1
         else:
             progress.generated += 1
-            progress.last_result_at = time.monotonic()
+            progress.last_result_at = now = time.monotonic()
+            if progress.first_request_at is None:
+                progress.first_request_at = self._sent(generation, now)
         if not self.store.append_generation(position, epoch, item.dispatches, record, generation):
             return False
         if generation.error is not None:
@@ -248,6 +260,14 @@ class Cell:
         if not generation.cached:
             progress.output_tokens += generation.completion_tokens or 0
         return True
+
+    def _sent(self, generation: Generation, now: float) -> float:
+        """When a reply's request was sent, on this process's monotonic clock; not before it was handed out."""
+        sent_at, taken_at = generation.timeline.sent_at, self._first_taken_at
+        if sent_at is None:
+            return now if taken_at is None else taken_at
+        began = now - max(0.0, time.time() - sent_at)
+        return began if taken_at is None else max(began, taken_at)
 
     def take_to_score(self, position: int, epoch: int) -> bool:
         """Mark an answer as being scored; ``False`` where it was taken in this process already."""
@@ -310,7 +330,7 @@ class Cell:
         manifest.info[JUDGING_STOPPED] = bool(self.judging.stopped)
         if provider is not None:
             manifest.num_records = provider.size()
-            manifest.info |= data_info(provider)
+            manifest.info |= data_info(provider, self.config)
             store.write_skipped(self._skipped(reason))
         manifest.write(store.files.manifest)
         summary = store.finalize()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -18,18 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from evalray.deployments import Deployment, JudgeDeployment
-from evalray.errors import EvalRayError, JudgeError
+from evalray.engines.base import EngineInfo
+from evalray.errors import EngineStartError, EvalRayError, JudgeError, PlacementError
 from evalray.judges import JudgePrompt
 from evalray.runtime.actor import find_engine
 from evalray.runtime.admission import Claim
 from evalray.runtime.placement import replica_need
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.pool import EnginePool
-from evalray.runtime.progress import SweepProgress
+from evalray.runtime.progress import ReplicaProgress, SweepProgress
 from evalray.runtime.queue import WorkItem
 from evalray.runtime.replica import PoolSpec
 from evalray.runtime.telemetry import JudgeWatch
 from evalray.types import Generation, GenerationRequest, SamplingParams
+from evalray.wording import counted
 
 _LOOK_SECONDS = 0.5
 
@@ -99,6 +102,9 @@ class JudgePool:
         self._watch: JudgeWatch | None = None
         self._stopping = False
         self._retiring = False
+        self._failed_starts = 0
+        """Since the last that came up."""
+        self._failing_since = 0.0
 
     def identity(self) -> dict[str, Any]:
         """What can change a verdict: in the scorer's fingerprint, and no secret."""
@@ -197,7 +203,10 @@ class JudgePool:
     async def _run(self) -> None:
         try:
             while self._asked and not self._stopping:
-                await self._live()
+                try:
+                    await self._live()
+                except (EngineStartError, PlacementError) as error:
+                    await self._wait_to_start_again(error)
         except EvalRayError as error:
             self._fail(str(error))
         except Exception as error:  # noqa: BLE001 -- a judge that cannot run must not end the sweep
@@ -207,6 +216,25 @@ class JudgePool:
             self._waiting.clear()
             for item in list(self._asked.values()):
                 self._end(item, ended)
+
+    async def _wait_to_start_again(self, error: EvalRayError) -> None:
+        """After a start that failed; raises ``error`` where it failed too often, or for too long."""
+        around, now = self._around, time.monotonic()
+        assert around is not None
+        policy = around.policy
+        if not self._failed_starts:
+            self._failing_since = now
+        self._failed_starts += 1
+        failing_seconds = now - self._failing_since
+        if (
+            self._failed_starts > policy.restarts_without_result
+            or failing_seconds > policy.judge_start_seconds
+        ):
+            raise error
+        if self._failed_starts == 1:
+            around.say(f"judge {self.model}: {error}; it is tried again, and answers wait for it")
+        backoff = policy.restart_backoff_seconds * 2 ** (self._failed_starts - 1)
+        await asyncio.sleep(min(max(backoff, 0.1), policy.restart_backoff_cap_seconds))
 
     async def _live(self) -> None:
         """One life of its actors: until the sweep ends, or others need what they hold."""
@@ -226,12 +254,21 @@ class JudgePool:
                 around.placement_seconds,
             )
             pool = self._pool = EnginePool(
-                spec, self, self._answer, policy=around.policy, say=around.say, watch=self._watch
+                spec,
+                self,
+                self._answer,
+                policy=around.policy,
+                on_ready=self._ready,
+                say=around.say,
+                watch=self._watch,
             )
             around.progress.replicas.extend(pool.progress)
             watching = asyncio.create_task(self._give_way()) if claim.need.as_resources() else None
             try:
                 await pool.run()
+            except (EngineStartError, PlacementError):
+                self._hide(pool.progress)
+                raise
             finally:
                 self._pool = None
                 if watching is not None:
@@ -239,8 +276,17 @@ class JudgePool:
                 if self._watch is not None:
                     await self._watch.closed()
                 if self._retiring:
-                    gone = {id(replica) for replica in pool.progress}
-                    around.progress.replicas = [r for r in around.progress.replicas if id(r) not in gone]
+                    self._hide(pool.progress)
+
+    def _ready(self, info: EngineInfo) -> None:
+        self._failed_starts = 0
+
+    def _hide(self, replicas: Sequence[ReplicaProgress]) -> None:
+        """Show them no more: their actors are gone, and others may come."""
+        gone = {id(replica) for replica in replicas}
+        assert self._around is not None
+        progress = self._around.progress
+        progress.replicas = [replica for replica in progress.replicas if id(replica) not in gone]
 
     async def _give_way(self) -> None:
         """Let go of GPUs and cores that a deployment waits for, as soon as there is nothing to judge."""
@@ -266,9 +312,11 @@ class JudgePool:
         )
 
     def _fail(self, reason: str) -> None:
-        self.failure = f"judge {self.model}: {reason}"
+        tried = f" (tried {counted(self._failed_starts, 'time')})" if self._failed_starts else ""
+        self.failure = f"judge {self.model}: {reason}{tried}"
         if self._around is not None:
-            self._around.say(self.failure)
+            # What it failed of was said when it was tried first.
+            self._around.say(f"judge {self.model}: given up{tried}" if self._failed_starts else self.failure)
 
     def stop(self) -> None:
         """Ask nothing more; what is with an engine may finish, within the drain deadline."""

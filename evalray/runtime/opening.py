@@ -16,7 +16,7 @@ from evalray.runtime.actor import find_engine
 from evalray.runtime.scoring import RunScorer
 from evalray.store import RunStore, SweepStore, run_fingerprint
 from evalray.types import RunConfig
-from evalray.wording import bad_rows_left_out
+from evalray.wording import bad_rows_left_out, counted
 
 #: Directories are chosen by name, one run at a time.
 _opening = threading.Lock()
@@ -59,7 +59,7 @@ def open_planned_run(
         "data": config.data or benchmark.data_path,
         "data_digest": digest,
         "prompt_hash": prompt,
-        **data_info(provider),
+        **data_info(provider, config),
         **_scoring_info(scorer),
     }
     with _opening:
@@ -73,11 +73,16 @@ def open_planned_run(
     return OpenedRun(store, provider, (*head, *fewshot_messages(benchmark, config.num_fewshot)))
 
 
-def data_info(provider: DatasetProvider) -> dict[str, Any]:
-    """What ``run.json`` says of rows that were left out, so far."""
+def data_info(provider: DatasetProvider, config: RunConfig) -> dict[str, Any]:
+    """What ``run.json`` says of rows that were left out, so far, and of fewer records than were asked for."""
     count = provider.bad_row_count
     bad = bad_rows_left_out(count, [f"{row.where}: {row.reason}" for row in provider.bad_rows])
-    return {"bad_rows": count, "warnings": [*provider.warnings, *bad]}
+    usable, wanted = provider.size(), config.max_samples
+    fewer = []
+    if wanted is not None and usable < wanted and config.record_ids is None:
+        have = counted(usable, "record that can be used is", "records that can be used are")
+        fewer = [f"{have} in the data, fewer than max_samples = {wanted:,}"]
+    return {"bad_rows": count, "warnings": [*provider.warnings, *bad, *fewer]}
 
 
 def _scoring_info(scorer: RunScorer) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class RuntimePolicy:
     scoring_backlog: int = 256
     """Answers that wait for an isolated scorer before generation is held back, or for a judge before
     they are left in the journal."""
+    judge_start_seconds: float = 300.0
+    """From the first failed start of a judge on, for it to be tried again; no more often than a replica is."""
     judge_threads: int = 64
     """Scorers at once that call their judge themselves."""
     judge_thread_seconds: float = 3600.0

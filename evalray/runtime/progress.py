@@ -25,6 +25,8 @@ class RunProgress:
     model: str
     state: RunState = "waiting"
     planned: int | None = None
+    wanted: int | None = None
+    """What was asked for, where the data has fewer samples that can be used."""
     resumed: int = 0
     generated: int = 0
     """Generations finished in this process, errors included."""
@@ -39,7 +41,7 @@ class RunProgress:
     judging: int = 0
     """Samples that are generated and wait for their judge."""
     first_request_at: float | None = None
-    """``time.monotonic()`` of this process's first dispatched sample."""
+    """``time.monotonic()`` at which this process's first request was sent to an engine, as its reply tells."""
     last_result_at: float | None = None
     first_prompt: str | None = None
     first_answer: str | None = None

@@ -5,6 +5,7 @@ from evalray.store.finalize import finalize_run
 from evalray.store.fingerprint import run_fingerprint, run_name
 from evalray.store.jsonlines import is_disk_full, store_errors
 from evalray.store.layout import RunFiles
+from evalray.store.origin import find_origin, holds_own_rows
 from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
@@ -21,6 +22,8 @@ __all__ = [
     "StoredRun",
     "SweepStore",
     "finalize_run",
+    "find_origin",
+    "holds_own_rows",
     "is_disk_full",
     "iter_generations",
     "iter_results",

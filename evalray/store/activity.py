@@ -60,6 +60,13 @@ class _Stretch:
     """Worked on samples that are in the plan."""
     others: bool = False
     """Worked on samples that are not: a smaller selection leaves out what an earlier one did."""
+    first_seen: float | None = None
+    """When its first line was journaled."""
+
+    @property
+    def length(self) -> float:
+        """Seconds."""
+        return self.last_seen - self.start if self.seconds is None else self.seconds
 
 
 @dataclass(slots=True)
@@ -94,6 +101,7 @@ class Activity:
             stretch = self._stretches[number]
             stretch.planned |= planned
             stretch.others |= not planned
+            stretch.first_seen = at if stretch.first_seen is None else min(at, stretch.first_seen)
             if stretch.seconds is None and at > stretch.last_seen:
                 stretch.last_seen = at
 
@@ -137,4 +145,24 @@ class Activity:
         own = [s for s in self._stretches if s.planned or not s.others]
         if not own or self.is_shared:
             return None
-        return sum(s.last_seen - s.start if s.seconds is None else s.seconds for s in own)
+        return sum(s.length for s in own)
+
+    def wall_seconds(self, sent: np.ndarray) -> float | None:
+        """:attr:`seconds`, each stretch from its first request sent on: before, it waited behind other runs.
+
+        ``sent`` is in Unix seconds by request, NaN where not known.  A stretch of which no request is known to
+        have been sent counts from its beginning; what was judged before the first request counts too.
+        """
+        if self.seconds is None:
+            return None
+        sent = np.sort(sent[np.isfinite(sent)])
+        firsts = np.searchsorted(sent, np.asarray(self._starts))
+        waited = 0.0
+        for number, stretch in enumerate(self._stretches):
+            end = firsts[number + 1] if number + 1 < len(firsts) else sent.size
+            if (stretch.planned or not stretch.others) and firsts[number] < end:
+                first = float(sent[firsts[number]])
+                if stretch.first_seen is not None:
+                    first = min(first, stretch.first_seen)
+                waited += min(max(0.0, first - stretch.start), stretch.length)
+        return self.seconds - waited

@@ -240,8 +240,8 @@ def _set_measurements(summary: RunSummary, rows: _Rows, answered: np.ndarray, ac
         summary.mean_latency_seconds = summary.latency_stats.mean
     cached = rows.numbers("cached") == 1
     summary.cached_samples = int(cached.sum())
-    summary.wall_seconds = activity.seconds
     sent_at, completed_at = rows.numbers("sent_at"), rows.numbers("completed_at")
+    summary.wall_seconds = activity.wall_seconds(sent_at[~cached])
     summary.generation_seconds = activity.generation_seconds(sent_at[~cached], completed_at[~cached])
     # Imported rows have no times of their own.
     if seconds := summary.generation_seconds or activity.seconds:

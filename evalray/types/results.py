@@ -188,7 +188,8 @@ class RunSummary:
     bad_rows: int = 0
     queue_stats: MetricStats | None = None
     wall_seconds: float | None = None
-    """Sum of the run's active stretches: time between an interruption and its resume is not in it."""
+    """Sum of the run's active stretches, each from its first request sent to an engine: neither the time between
+    an interruption and its resume is in it, nor that in which other runs had the replicas."""
     generation_seconds: float | None = None
     """From the first request to the last reply, summed over the stretches: what rates are over.  Judging is not in it."""
     samples_per_second: float | None = None

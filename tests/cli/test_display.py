@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from evalray.cli import display as display_module
-from evalray.cli.display import LiveDisplay, PlainDisplay, open_display
+from evalray.cli.display import LiveDisplay, PlainDisplay, open_display, state_text
 from evalray.runtime.progress import ReplicaProgress, RunProgress, SweepProgress
 
 
@@ -134,3 +134,12 @@ def test_a_display_that_fails_says_so_once_and_harms_nobody(capsys: pytest.Captu
     with Broken(_progress(), Console(stderr=True)) as display:
         display._look_once()
     assert capsys.readouterr().err.count("progress display failed") == 1
+
+
+def test_fewer_samples_than_were_asked_for_are_explained() -> None:
+    run = RunProgress("gsm8k", "m", "running", planned=39, wanted=40)
+    assert "0/39 samples, the data has no more than 39 of 40 asked for" in state_text(run)
+
+
+def test_answers_of_the_response_cache_are_counted_as_they_come() -> None:
+    assert "30 from the cache" in state_text(RunProgress("gsm8k", "m", "running", planned=40, cached=30))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from evalray.cli.display import sweep_line
-from evalray.cli.frame import render_frame
+from evalray.cli.frame import SweepTotals, render_frame
 from evalray.runtime.progress import ReplicaProgress, RunProgress, SweepProgress
 
 _STATES = ("waiting", "loading", "running", "finalizing", "complete", "partial", "failed", "skipped")
@@ -109,3 +109,14 @@ def test_the_model_of_all_runs_stands_once_above_them_and_leaves_room_for_their_
     assert lines[1].strip().startswith("Qwen/Qwen3-8B ")
     assert [line.split()[1] for line in lines[2:4]] == ["natural-reasoning", "gsm8k"]
     assert "gsm8k · other" in _text(SweepProgress("s", "", [*runs, _running("gsm8k", "other")]))
+
+
+def test_a_run_that_fails_does_not_shrink_the_total() -> None:
+    runs = [_running(), RunProgress("mmlu", "m", "loading", planned=50)]
+    before = SweepTotals(runs)
+    runs[1].state = "failed"
+    after = SweepTotals(runs)
+    assert (before.planned, after.planned) == (150, 150)
+    assert after.eta_seconds is not None
+    assert before.eta_seconds is not None
+    assert after.eta_seconds < before.eta_seconds, "what failed is not waited for"

@@ -239,7 +239,18 @@ def test_rows_of_evalrays_own_in_a_folder_are_named_and_left_where_they_are(
     report = import_path(own.parent, output_dir=tmp_path / "out")
     assert len(report.runs) == 1
     assert "supergpqa_own.jsonl" in report.skipped[0]
+    assert "`evalray summarize` reads their sweep" in report.skipped[0]
     assert len(import_path(own, output_dir=tmp_path / "named").runs) == 1
+
+
+def test_rows_of_a_sweep_near_by_are_skipped_with_its_name(make_row, write_rows, tmp_path: Path) -> None:
+    report = import_path(write_rows(make_row(0)), output_dir=tmp_path / "results")
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(report.runs[0].results.read_bytes())
+    with pytest.raises(ConfigError, match="holds rows of EvalRay's own") as caught:
+        import_path(tmp_path, output_dir=tmp_path / "out")
+    assert f"`evalray summarize {report.directory}` reads their sweep" in str(caught.value)
+    assert f"they are of run {report.runs[0].name}" in str(caught.value)
 
 
 def test_evalrays_own_directories_are_not_imported(make_row, write_rows, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class JudgeServer:
         self.garbled: set[str] = set()
         self.refuses_schema = False
         self.seconds = 0.0
+        self.refused_starts = 0
         self.questions: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: set[str] = set()
@@ -55,6 +56,10 @@ def judge_server() -> Iterator[JudgeServer]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if judge.refused_starts:
+                judge.refused_starts -= 1
+                self._send(401, "{}")
+                return
             self._send(200, json.dumps({"data": [{"id": "judge"}]}))
 
         def do_POST(self) -> None:

@@ -187,6 +187,36 @@ def test_a_judge_that_does_not_start_is_said_once_and_fails_the_run(plans: Any, 
     assert result.runs[0].reason.count("NO_SUCH_KEY") == 1
 
 
+def test_a_judge_that_does_not_start_at_once_is_tried_again(plans: Any, server: Any) -> None:
+    said: list[str] = []
+    progress = SweepProgress()
+    server.refused_starts = 2
+    result = go(judged(plans, server, answers(30)), on_message=said.append, progress=progress)
+    assert (result.exit_code, outcomes(result)) == (0, {"correct": 30})
+    assert len([line for line in said if "it is tried again" in line]) == 1
+    assert [r.engine_id for r in progress.replicas].count("judge:judge/0") == 1
+    assert result.runs[0].summary is not None
+    assert result.runs[0].summary.judge_problem == ""
+
+
+def test_what_a_judge_that_never_started_left_is_asked_when_the_sweep_is_continued(
+    plans: Any, server: Any
+) -> None:
+    server.refused_starts = 1_000
+    first = go(judged(plans, server, answers(12)))
+    assert (first.exit_code, outcomes(first)) == (1, {"judge_error": 12})
+    summary = first.runs[0].summary
+    assert summary is not None
+    assert summary.judge_problem.startswith("judge judge: server ")
+    assert summary.judge_problem.endswith("(tried 5 times)")
+    assert server.refused_starts == 1_000 - 5
+    server.refused_starts = 0
+    again = go(judged(plans, server, answers(12)))
+    assert (again.exit_code, outcomes(again)) == (0, {"correct": 12})
+    assert again.runs[0].summary is not None
+    assert again.runs[0].summary.judge_problem == ""
+
+
 def test_a_slow_judge_holds_no_engine_up_and_the_journal_holds_what_waits(
     plans: Any, server: Any, journal: Any
 ) -> None:
