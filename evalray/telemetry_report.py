@@ -54,7 +54,14 @@ def telemetry_report(path: Path, plot: Path | None = None) -> TelemetryReport:
         raise StoreError("; ".join(f"{path}: no telemetry: {why}" for why in unmeasured or ["holds no run"]))
     if plot is not None:
         _check_plot(plot, path, folders)
-    runs = {folder.name: read_run_figures(folder) for folder in folders}
+    runs = {}
+    for folder in folders:
+        try:
+            runs[folder.name] = read_run_figures(folder)
+        except StoreError as error:
+            unmeasured.append(str(error))
+    if not runs:
+        raise StoreError("; ".join(unmeasured))
     tables = [table for table in (run_energy(runs), device_energy(runs)) if table.rows]
     report = TelemetryReport(runs, tables, [*measuring_notes(runs), *unmeasured])
     for folder in folders:

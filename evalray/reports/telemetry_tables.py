@@ -23,11 +23,28 @@ def read_run_figures(run_directory: Path) -> dict[str, Any]:
     file = run_directory / "telemetry" / "run.json"
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{file} cannot be read: {error}; the run's command works it out again") from error
-    if not isinstance(value, dict):
-        raise StoreError(f"{file} holds no object; the run's command works it out again")
+        _check(value)
+    except (OSError, ValueError, RecursionError) as error:
+        remedy = "remove it, and the run's command works it out again"
+        raise StoreError(f"{file} cannot be read: {error}; {remedy}") from error
     return {**value, "gco2e": _emissions(run_directory)}
+
+
+def _check(figures: Any) -> None:
+    """Raises ``ValueError`` where the tables could not be made of them."""
+    if not isinstance(figures, dict):
+        raise ValueError("it holds no object")
+    if not isinstance(figures.get("steady") or {}, dict):
+        raise ValueError("steady is no object")
+    devices = figures.get("devices") or []
+    if not isinstance(devices, list):
+        raise ValueError("devices is no list")
+    for device in devices:
+        if not isinstance(device, dict) or not isinstance(device.get("device_id"), str):
+            raise ValueError("a device has no device_id")
+        lost = device.get("invalid_seconds") or {}
+        if not isinstance(lost, dict) or not all(isinstance(each, int | float) for each in lost.values()):
+            raise ValueError("invalid_seconds are no seconds by cause")
 
 
 def _emissions(run_directory: Path) -> float | None:

@@ -15,7 +15,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from evalray.telemetry import Batch, NodeInfo, NodeSampler, find_meters, read_clocks, why_no_driver
+from evalray.telemetry import (
+    Batch,
+    NodeInfo,
+    NodeSampler,
+    find_meters,
+    kept_probes,
+    read_clocks,
+    why_no_driver,
+)
 
 _DRAIN_SECONDS = 2.0
 _START_SECONDS = 60.0
@@ -34,7 +42,7 @@ class NodeMonitor:
 
     def node(self) -> tuple[dict[str, Any], int]:
         """The node as :class:`NodeInfo`'s plain values, and this process's id."""
-        return _with_notes(self._sampler.node).to_dict(), os.getpid()
+        return _described(self._sampler.node).to_dict(), os.getpid()
 
     def drain(self) -> Batch:
         """What was sampled since the last call."""
@@ -46,8 +54,9 @@ class NodeMonitor:
         return self._sampler.drain()
 
 
-def _with_notes(node: NodeInfo) -> NodeInfo:
-    """Why there is no meter of a kind, where there is none."""
+def _described(node: NodeInfo) -> NodeInfo:
+    """With this machine's hardware probes, and why there is no meter of a kind, where there is none."""
+    node = replace(node, probes=kept_probes(node.devices))
     if any(device.has_energy for device in node.devices):
         return node
     notes = (
@@ -67,7 +76,7 @@ def node_without_meters(node_id: str) -> NodeInfo | None:
     for meter in meters:
         with contextlib.suppress(Exception):
             meter.close()
-    return None if meters else _with_notes(NodeInfo(node_id, (), 0.0, read_clocks()))
+    return None if meters else _described(NodeInfo(node_id, (), 0.0, read_clocks()))
 
 
 class MonitorLink:
@@ -96,6 +105,7 @@ class MonitorLink:
         self._estimate = estimate
         self._up = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._unkept = False
         self._actor: Any = None
         self._task = asyncio.create_task(self._run())
 
@@ -130,7 +140,7 @@ class MonitorLink:
                 lines = str(error).strip().splitlines() or [""]
                 self.failure = f"{type(error).__name__}: {lines[-1].strip()}"[:200]
                 self._kill()
-                if self._stopping.is_set() or isinstance(error, OSError):
+                if self._stopping.is_set() or self._unkept:
                     break
             finally:
                 self._up.set()
@@ -160,7 +170,11 @@ class MonitorLink:
         if actor is None or node is None:
             return
         batch: Batch = await _call(getattr(actor, method), _CALL_SECONDS)
-        await asyncio.to_thread(self._keep, self._incarnation, node, batch)
+        try:
+            await asyncio.to_thread(self._keep, self._incarnation, node, batch)
+        except Exception:
+            self._unkept = True  # the disk would take no other monitor's readings either
+            raise
 
     def _kill(self) -> None:
         actor, self._actor = self._actor, None

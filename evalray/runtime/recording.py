@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from evalray.files import replacing
 from evalray.telemetry import (
@@ -62,13 +62,13 @@ class EngineLife:
     shape: ModelShape | None = None
     shape_reason: str = ""
     peak: Peak | None = None
-    devices: int = 1
+    devices: Annotated[int, Field(ge=1)] = 1
     max_batched_tokens: int | None = None
     param_count_b: float | None = None
     active_params_b: float | None = None
     energy_reason: str = ""
     """Why no device's energy is attributed to it, where that is meant."""
-    tensor_parallel: int = 1
+    tensor_parallel: Annotated[int, Field(ge=1)] = 1
     """Devices that split each layer; ``devices`` counts pipeline stages too."""
     judge: bool = False
     stretch: str = ""
@@ -107,11 +107,11 @@ class EngineLife:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineLife:
-        known = {key: value for key, value in values.items() if key in cls.__slots__}
-        known["device_ids"], known["runs"] = tuple(known["device_ids"]), tuple(known["runs"])
-        known["shape"] = None if known["shape"] is None else _SHAPE.validate_python(known["shape"])
-        known["peak"] = None if known["peak"] is None else _PEAK.validate_python(known["peak"])
-        return cls(**known)
+        """Raises ``ValueError`` where a value is of the wrong kind; keys it does not know are ignored."""
+        return _LIFE.validate_python(values)
+
+
+_LIFE: TypeAdapter[EngineLife] = TypeAdapter(EngineLife)
 
 
 @dataclass(slots=True)
@@ -247,8 +247,8 @@ def read_engines(directory: Path) -> list[EngineLife]:
         try:
             key = str(value["engine_id"]), float(value["ready_at"])
             if "ended_at" in value:
-                found[key].ended_at = float(value["ended_at"])
-                found[key].counters = value.get("counters")
+                end = {"ended_at": value["ended_at"], "counters": value.get("counters")}
+                found[key] = EngineLife.from_dict({**found[key].to_dict(), **end})
             else:
                 found[key] = EngineLife.from_dict(value)
         except (ValueError, TypeError, KeyError):
@@ -266,7 +266,7 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 yield value
@@ -280,6 +280,8 @@ class RecordedTicks:
     clocks: list[ClockPair]
     columns: dict[str, Any]
     dropped: int
+    damaged: int
+    """Parts that cannot be read, whose readings are missing."""
 
 
 def _parts(folder: Path, node_id: str) -> list[Path]:
@@ -294,32 +296,20 @@ def _monitor_of(path: Path) -> int:
 def read_ticks(directory: Path, node_id: str, stretch: str) -> Iterator[RecordedTicks]:
     """What each monitor of a node recorded in one stretch, one after another.
 
-    A part that cannot be read is left out.
+    A part that cannot be read is left out and counted.
     """
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     parts: dict[str, list[Path]] = {}
     for path in _parts(directory / FOLDER, node_id):
         parts.setdefault(path.stem.rsplit("-", 1)[0], []).append(path)
     for paths in parts.values():
-        tables, clocks, dropped, node = [], [], 0, None
-        for path in paths:
-            try:
-                table = pq.read_table(path)
-                about = json.loads(table.schema.metadata[_META])
-            except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-                continue
-            if about.get("stretch", "") != stretch:
-                break
-            node = NodeInfo.from_dict(about["node"])
-            clocks += [ClockPair(*pair) for pair in about["clocks"]]
-            dropped += about["dropped"]
-            tables.append(table.replace_schema_metadata(None))
-        if node is None or node.node_id != node_id:
+        read = [part for path in paths if (part := _read_part(path)) is not None]
+        own = [part for part in read if (part.stretch, part.node.node_id) == (stretch, node_id)]
+        if not own:
             continue
-        whole = pa.concat_tables(tables)
+        whole = pa.concat_tables([part.table for part in own])
         # Missing numbers become NaN, missing texts None.
         as_arrays = {
             name: np.asarray(whole[name].to_pylist(), dtype=object)
@@ -327,4 +317,37 @@ def read_ticks(directory: Path, node_id: str, stretch: str) -> Iterator[Recorded
             else whole[name].to_numpy(zero_copy_only=False)
             for name in TICK_COLUMNS
         }
-        yield RecordedTicks(node, [node.clock, *clocks], as_arrays, dropped)
+        node = own[-1].node
+        clocks = [node.clock, *(pair for part in own for pair in part.clocks)]
+        dropped, damaged = sum(part.dropped for part in own), len(paths) - len(read)
+        yield RecordedTicks(node, clocks, as_arrays, dropped, damaged)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One file of readings."""
+
+    table: Any
+    node: NodeInfo
+    clocks: list[ClockPair]
+    dropped: int
+    stretch: str
+
+
+def _read_part(path: Path) -> _Part | None:
+    """``None`` where it is damaged or holds something else."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        about = json.loads(table.schema.metadata[_META])
+        return _Part(
+            table.select(TICK_COLUMNS).replace_schema_metadata(None).cast(_tick_schema()),
+            NodeInfo.from_dict(about["node"]),
+            [ClockPair(float(monotonic), float(wall)) for monotonic, wall in about["clocks"]],
+            int(about["dropped"]),
+            str(about.get("stretch", "")),
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException):
+        return None

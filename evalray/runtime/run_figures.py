@@ -51,6 +51,9 @@ class Part:
     done: NodeAnalysis
     notes: tuple[str, ...]
     dropped: int
+    """Readings that nobody fetched in time."""
+    damaged: int
+    """Files of readings that cannot be read."""
 
     def is_shared_in(self, stretch: str) -> bool:
         """Whether somebody may still work on its devices in ``stretch``."""
@@ -197,6 +200,11 @@ def _run_figures(asked: Sequence[Asked], parts: Sequence[Part]) -> dict[str, Any
     dropped = sum(share.part.dropped for share in shares)
     if dropped:
         warnings[f"{dropped} readings were lost because nobody fetched them in time"] = None
+    damaged = sum(share.part.damaged for share in shares)
+    if damaged:
+        warnings[
+            f"{damaged} of the sweep's telemetry/ticks-*.parquet cannot be read, and its readings are missing"
+        ] = None
     peaks = dict.fromkeys(
         f"{life.peak.flops_label}, {life.peak.bandwidth_label}"
         for life in lives

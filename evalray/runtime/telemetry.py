@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from evalray.telemetry import (
     NodeInfo,
     Peak,
     ShapeResult,
-    load_probe,
     match_of_all,
     model_shape,
     read_clocks,
@@ -42,6 +41,9 @@ from evalray.types import Generation
 
 #: An engine that is ready waits this long for its node's monitor.
 _MONITOR_SECONDS = 5.0
+_ADVICE = (
+    "run `evalray hardware probe` there, or give gpu_peak_tflops and gpu_peak_bandwidth_gb_s in the suite"
+)
 _OVER_NODES = "the replica's GPUs are on several nodes, and their energy is not put together yet"
 
 
@@ -220,7 +222,7 @@ class PoolWatch:
             runs=self._runs,
             shape=shape,
             shape_reason=self._shape.reason,
-            peak=_peak_of(deployment, own, shape.compute_dtype if shape else "bf16"),
+            peak=_peak_of(deployment, node, own, shape.compute_dtype if shape else "bf16"),
             devices=max(1, math.ceil(deployment.gpus_per_replica)),
             max_batched_tokens=batched if isinstance(batched, int) else None,
             param_count_b=figures.get("param_count_b") or (shape.total_params / 1e9 if shape else None),
@@ -338,21 +340,19 @@ def _model_files(path: str | None, model: str) -> Path | None:
     return None
 
 
-def _peak_of(deployment: Deployment, own: Sequence[DeviceInfo], dtype: str) -> Peak:
+def _peak_of(deployment: Deployment, node: NodeInfo | None, own: Sequence[DeviceInfo], dtype: str) -> Peak:
+    """The peak of one of a replica's devices.  A probe counts where it was made on the node itself."""
     figures = _figures_given(deployment)
     gpus = [device for device in own if device.kind is DeviceKind.GPU]
-    match = match_of_all(gpus) if gpus else None
-    probe = None
-    with contextlib.suppress(Exception):
-        probe = (
-            load_probe(f"cuda:{gpus[0].index}" if gpus else "cpu")
-            if gpus or not deployment.gpus_per_replica
-            else None
-        )
-    return resolve_peak(
+    device = f"cuda:{gpus[0].index}" if gpus else "" if deployment.gpus_per_replica else "cpu"
+    peak = resolve_peak(
         dtype,
-        match=match,
-        probe=probe,
+        match=match_of_all(gpus) if gpus else None,
+        probe=node.probes.get(device) if node else None,
         suite_tflops=figures.get("gpu_peak_tflops"),
         suite_bandwidth_gb_s=figures.get("gpu_peak_bandwidth_gb_s"),
     )
+    if device == "cpu" and not peak.detail and None in (peak.flops_per_second, peak.bytes_per_second):
+        where = f"node {node.node_id[:8]}" if node else "the replica's node, which was not sampled,"
+        return replace(peak, detail=f"no hardware probe of {where} is known: {_ADVICE}")
+    return peak

@@ -100,7 +100,7 @@ def is_overdue(directory: Path, run: str) -> bool:
     That is so where the process that ran them was killed before it came to the figures, or to the last of them.
     """
     known = None
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         known = json.loads((directory / run / "telemetry" / FIGURES).read_text(encoding="utf-8"))
     if isinstance(known, dict) and known.get("journal_bytes") == _journal_bytes(directory, run):
         return known.get("provisional") is True
@@ -187,7 +187,8 @@ def _part(
         requests = _within(log.columns(), count, start, end)
     done = analyse(_series(ticks, start, end), requests, [life.use() for life in together])
     notes = tuple(dict.fromkeys(note for part in ticks for note in part.node.notes))
-    return Part(together, done, notes, sum(part.dropped for part in ticks))
+    lost = sum(part.dropped for part in ticks), sum(part.damaged for part in ticks)
+    return Part(together, done, notes, *lost)
 
 
 def _of_others(

@@ -26,7 +26,7 @@ from evalray.telemetry.model_shape import (
     shape_of_path,
 )
 from evalray.telemetry.peaks import Peak, PeakSource, match_of_all, resolve_peak
-from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, load_probe
+from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, kept_probes, load_probe
 from evalray.telemetry.requests import ClockMap, EngineUse, RequestColumns, RequestLog
 from evalray.telemetry.roofline import (
     RequestFlops,
@@ -117,6 +117,7 @@ __all__ = [
     "estimated_steps",
     "find_device",
     "find_meters",
+    "kept_probes",
     "known_devices",
     "load_probe",
     "match_of_all",

@@ -141,10 +141,11 @@ def _peak_power(
     """
     known = []
     for device, windows in devices:
-        read = np.isfinite(device.power_watts) & (device.seconds >= start) & (device.seconds <= end)
+        watts = device.plausible_watts
+        read = np.isfinite(watts) & (device.seconds >= start) & (device.seconds <= end)
         counted = windows.valid & (windows.start >= start) & (windows.end <= end)
         if read.any():
-            known.append((device.seconds[read], device.power_watts[read]))
+            known.append((device.seconds[read], watts[read]))
         elif counted.any():
             first, last = windows.start[counted], windows.end[counted]
             known.append(((first + last) / 2, windows.joules[counted] / (last - first)))

@@ -7,6 +7,7 @@ sum of what can be told at once; those of record are worked out later, from all 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -54,9 +55,15 @@ class LatestReading:
         if tick.error is not None:
             self._values = {}
         for quantity in QUANTITIES:
-            if (value := getattr(tick, quantity)) is not None:
+            value = getattr(tick, quantity)
+            if value is not None and value >= 0 and value <= self._most(quantity):
                 self._values[quantity] = (float(value), tick.monotonic_seconds)
         self._add_energy(tick)
+
+    def _most(self, quantity: str) -> float:
+        """Beyond this a reading is none."""
+        most = {"power_watts": PLAUSIBLE_OVER_LIMIT * self.info.most_watts, "utilization_pct": 100.0}
+        return most.get(quantity, math.inf)
 
     def _add_energy(self, tick: Tick) -> None:
         if not self.info.has_energy:
@@ -77,8 +84,7 @@ class LatestReading:
         if joules < 0 or (not counts and seconds > LONGEST_POWER_GAP_SECONDS):
             return False
         slack = self.info.update_period_seconds or UNKNOWN_PERIOD_SECONDS
-        limit = self.info.power_limit_watts
-        return limit is None or joules <= PLAUSIBLE_OVER_LIMIT * limit * (seconds + slack)
+        return joules <= PLAUSIBLE_OVER_LIMIT * self.info.most_watts * (seconds + slack)
 
 
 class LatestReadings:

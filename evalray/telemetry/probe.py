@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from evalray.telemetry.machine import (
     last_level_cache_bytes,
     usable_threads,
 )
+from evalray.telemetry.meters.base import DeviceInfo, DeviceKind
 
 #: Raised when the kernels change, so that old measurements are not taken for new ones.
 PROBE_VERSION = 1
@@ -187,6 +189,13 @@ def load_probe(device: str = "cpu", threads: int | None = None) -> ProbeResult |
         return None
     own = device != "cpu" or result.device == cpu_model()
     return result if own and (result.version, result.threads) == (PROBE_VERSION, threads) else None
+
+
+def kept_probes(devices: Sequence[DeviceInfo]) -> dict[str, ProbeResult]:
+    """What was measured on this machine of its processor and of the GPUs among ``devices``."""
+    gpus = [f"cuda:{device.index}" for device in devices if device.kind is DeviceKind.GPU]
+    found = {device: load_probe(device) for device in ("cpu", *gpus)}
+    return {device: result for device, result in found.items() if result is not None}
 
 
 def cache_folder() -> Path:

@@ -9,10 +9,11 @@ computed from this and can be computed again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from evalray.telemetry.meters.base import TELEMETRY_VERSION, DeviceInfo, Reading
+from evalray.telemetry.probe import ProbeResult
 
 
 class Tick(NamedTuple):
@@ -56,6 +57,8 @@ class NodeInfo:
     clock: ClockPair
     """At the start.  Each batch brings another pair, since wall clocks are moved."""
     notes: tuple[str, ...] = ()
+    probes: Mapping[str, ProbeResult] = field(default_factory=dict)
+    """What ``evalray hardware probe`` has measured there: by ``cpu``, ``cuda:0`` …"""
     telemetry_version: int = TELEMETRY_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +69,7 @@ class NodeInfo:
             "tick_seconds": self.tick_seconds,
             "clock": list(self.clock),
             "notes": list(self.notes),
+            "probes": {device: asdict(probe) for device, probe in self.probes.items()},
             "telemetry_version": self.telemetry_version,
         }
 
@@ -78,6 +82,7 @@ class NodeInfo:
             values["tick_seconds"],
             ClockPair(*values["clock"]),
             tuple(values.get("notes", ())),
+            {device: ProbeResult(**probe) for device, probe in values.get("probes", {}).items()},
             values.get("telemetry_version", TELEMETRY_VERSION),
         )
 

@@ -185,8 +185,9 @@ def _pieces(series: DeviceSeries, windows: DeviceWindows, shift: float) -> _Piec
 
 def _polled(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:
     """From each reading of power to the next, unless nobody looked in between or the window is invalid."""
-    read = np.flatnonzero(np.isfinite(series.power_watts))
-    seconds, watts = series.seconds[read], series.power_watts[read]
+    plausible = series.plausible_watts
+    read = np.flatnonzero(np.isfinite(plausible))
+    seconds, watts = series.seconds[read], plausible[read]
     start, end, before, after = seconds[:-1], seconds[1:], watts[:-1], watts[1:]
     near = end - start <= _longest_silence(series)
     kept = (end > start) & near & ~_invalid_at((start + end) / 2, windows)

@@ -38,13 +38,13 @@ class Fault(IntEnum):
     RESET = 1
     """The counter went backward: the driver was reloaded or the device reset."""
     IMPLAUSIBLE = 2
-    """More than 1.2 x the power limit allows."""
+    """More than 1.2 x the power limit allows, or power below 0."""
     FROZEN = 3
     """The counter stood still while it was read."""
     LOST = 4
     """The device did not answer."""
     GAP = 5
-    """Nobody read the power for too long to interpolate it."""
+    """Nobody looked for too long: power is not interpolated so far, and a counter that wraps may have wrapped."""
     EDGE = 6
     """Before the first or after the last observed update of the counter."""
     NO_METER = 7
@@ -74,9 +74,18 @@ class DeviceSeries:
             seconds[order],
             _floats(columns["energy_joules"])[order],
             _floats(columns["power_watts"])[order],
-            _floats(columns["utilization_pct"])[order],
+            _within(_floats(columns["utilization_pct"])[order], 0.0, 100.0),
             lost[order],
         )
+
+    def is_plausible(self, watts: Floats) -> Bools:
+        """Which readings of power can be: neither below 0 nor beyond what the device draws at most."""
+        return np.asarray((watts >= 0) & (watts <= PLAUSIBLE_OVER_LIMIT * self.info.most_watts), np.bool_)
+
+    @property
+    def plausible_watts(self) -> Floats:
+        """Power, NaN where it was not read or cannot be."""
+        return np.asarray(np.where(self.is_plausible(self.power_watts), self.power_watts, np.nan), np.float64)
 
     def __add__(self, later: DeviceSeries) -> DeviceSeries:
         """Both together, where a device was sampled twice (its monitor was restarted)."""
@@ -93,10 +102,11 @@ def node_series(node: NodeInfo, columns: Mapping[str, Any]) -> dict[str, DeviceS
     """A node's recorded ticks by device id; ``columns`` as :func:`evalray.telemetry.series.columns` gives them
     or as read back from a file (lists or arrays, missing values ``None`` or NaN)."""
     index = np.asarray(columns["device"], dtype=np.int64)
-    errors = np.asarray(columns["error"], dtype=object)
+    errors, seconds = np.asarray(columns["error"], dtype=object), _floats(columns["monotonic_seconds"])
     found = {}
     for number, info in enumerate(node.devices):
-        own = np.flatnonzero(index == number)
+        # A reading without a time is none.
+        own = np.flatnonzero((index == number) & np.isfinite(seconds))
         part: dict[str, Any] = {
             name: _floats(columns[name])[own]
             for name in ("monotonic_seconds", "energy_joules", "power_watts", "utilization_pct")
@@ -108,6 +118,11 @@ def node_series(node: NodeInfo, columns: Mapping[str, Any]) -> dict[str, DeviceS
 def _floats(values: Any) -> Floats:
     """Values with ``None`` as NaN, which is how NumPy converts it."""
     return np.asarray(values, dtype=np.float64)
+
+
+def _within(values: Floats, low: float, high: float) -> Floats:
+    """Values with what is outside as NaN."""
+    return np.asarray(np.where((values >= low) & (values <= high), values, np.nan), np.float64)
 
 
 @dataclass(slots=True)
@@ -176,13 +191,21 @@ def _counter_windows(series: DeviceSeries) -> DeviceWindows:
 
     reads_before = np.searchsorted(read, borders)
     looks = np.diff(reads_before)
-    longest = max(FROZEN_SECONDS, 20 * (info.update_period_seconds or 0.0))
+    longest = max(FROZEN_SECONDS, 20 * (info.update_period_seconds or 0.0), _slow_period(seconds[changed]))
     fault[(looks >= FROZEN_TICKS) & (span > longest)] = Fault.FROZEN
 
+    if info.counter_range_joules:  # unread for so long it may have gone round unseen
+        round_seconds = info.counter_range_joules / (PLAUSIBLE_OVER_LIMIT * info.most_watts)
+        fault[span > max(round_seconds, LONGEST_POWER_GAP_SECONDS)] = Fault.GAP
     fault[_too_much(info, joules, span) & ~edges] = Fault.IMPLAUSIBLE
     fault[joules < 0] = Fault.RESET
     fault[_lost_between(series.lost, borders)] = Fault.LOST
     return _windows(info, seconds[borders], joules, fault)
+
+
+def _slow_period(changes: Floats) -> float:
+    """Seconds in which a counter that was not seen to move at first stands still and is well: thrice its usual."""
+    return 3 * float(np.median(np.diff(changes))) if len(changes) > 2 else 0.0
 
 
 def _power_windows(series: DeviceSeries) -> DeviceWindows:
@@ -195,9 +218,8 @@ def _power_windows(series: DeviceSeries) -> DeviceWindows:
     fault = np.zeros(len(span), np.int8)
     tick = float(np.median(np.diff(seconds)))
     fault[span > max(LONGEST_POWER_GAP_SECONDS, 5 * tick)] = Fault.GAP
-    if info.power_limit_watts:
-        ceiling = PLAUSIBLE_OVER_LIMIT * info.power_limit_watts
-        fault[np.maximum(power[1:], power[:-1]) > ceiling] = Fault.IMPLAUSIBLE
+    odd = ~series.is_plausible(power)
+    fault[odd[1:] | odd[:-1]] = Fault.IMPLAUSIBLE
     fault[~np.isfinite(joules)] = Fault.EDGE
     fault[_lost_between(series.lost, borders)] = Fault.LOST
     return _windows(info, seconds[borders], joules, fault)
@@ -205,10 +227,8 @@ def _power_windows(series: DeviceSeries) -> DeviceWindows:
 
 def _too_much(info: DeviceInfo, joules: Floats, span: Floats) -> Bools:
     """Deltas beyond 1.2 x limit x time, where an update may belong to the period before the window too."""
-    if not info.power_limit_watts:
-        return np.zeros(len(joules), np.bool_)
     slack = info.update_period_seconds or UNKNOWN_PERIOD_SECONDS
-    return np.asarray(joules > PLAUSIBLE_OVER_LIMIT * info.power_limit_watts * (span + slack), np.bool_)
+    return np.asarray(joules > PLAUSIBLE_OVER_LIMIT * info.most_watts * (span + slack), np.bool_)
 
 
 def _lost_between(lost: Bools, borders: NDArray[np.intp]) -> Bools:
@@ -278,13 +298,14 @@ def counter_disagreement(series: DeviceSeries, windows: DeviceWindows) -> str | 
     ``None``: they agree, or there are not both.  Power of another scope than the energy is no check.
     """
     info = series.info
-    read = np.isfinite(series.power_watts)
+    watts = series.plausible_watts
+    read = np.isfinite(watts)
     if info.energy_method is not EnergyMethod.HW_COUNTER or info.power_scope is not info.energy_scope:
         return None
     spans = (windows.end - windows.start)[windows.valid]
     if read.sum() < 2 or spans.sum() < CHECK_SECONDS:
         return None
-    seconds, power = series.seconds[read], series.power_watts[read]
+    seconds, power = series.seconds[read], watts[read]
     curve = Integral.of(seconds[:-1], seconds[1:], np.diff(seconds) * (power[1:] + power[:-1]) / 2)
     integrated = float(curve.between(windows.start, windows.end)[windows.valid].sum())
     counted = float(windows.joules.sum())

@@ -88,6 +88,30 @@ def _imported(tmp_path: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"devices": 5}',
+        '{"devices": [{"invalid_seconds": {"lost": 1}}]}',
+        '{"devices": [{"device_id": "g", "invalid_seconds": {"lost": "x"}}]}',
+        '{"steady": 5}',
+    ],
+)
+def test_damaged_figures_are_named_and_hide_no_other_run(tmp_path: Path, content: str) -> None:
+    sweep = _sweep(tmp_path, "b_m", "b_n")
+    (sweep / "b_m" / "telemetry" / "run.json").write_text(content)
+    found = telemetry_report(sweep)
+    assert list(found.runs) == ["b_n"]
+    assert any(
+        "b_m/telemetry/run.json cannot be read" in note and "remove it" in note for note in found.notes
+    )
+    with pytest.raises(StoreError, match="cannot be read"):
+        telemetry_report(sweep / "b_m")
+
+
+@pytest.mark.parametrize(
     ("joules", "said"),
     [(12.5, "is in report.html (Speed and cost)"), (0.0, "its rows bring no energy figures")],
 )

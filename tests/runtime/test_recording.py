@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from evalray.runtime.recording import EngineLife, Recorder, read_engines, read_judged, read_ticks
@@ -67,15 +70,51 @@ def test_another_process_of_the_sweep_leaves_the_readings_of_the_first_on_the_sa
     assert _ticks(tmp_path, "later") == [20]
 
 
-def test_a_part_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def _rewritten(path: Path, **about: Any) -> None:
+    table = pq.read_table(path)
+    known = json.loads(table.schema.metadata[b"evalray"])
+    pq.write_table(table.replace_schema_metadata({b"evalray": json.dumps(known | about)}), path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:500]),
+        lambda path: path.write_bytes(b""),
+        lambda path: pq.write_table(pq.read_table(path).drop(["error"]), path),
+        lambda path: _rewritten(path, node=None),
+        lambda path: _rewritten(path, clocks=[["a", "b"]]),
+        lambda path: _rewritten(path, node={"devices": [{"kind": "abacus"}]}),
+    ],
+    ids=["torn", "empty", "column", "node", "clocks", "kind"],
+)
+def test_a_part_that_cannot_be_read_is_left_out_and_counted(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     recorder = Recorder(tmp_path)
-    for start in range(0, 240, 10):
-        recorder.keep(0, _NODE, _batch(start, start + 10))
+    for start in range(0, 250, 5):
+        recorder.keep(0, _NODE, _batch(start, start + 5))
     recorder.flush()
-    first, *_ = sorted((tmp_path / "telemetry").glob("ticks-*.parquet"))
-    whole = sum(_ticks(tmp_path, recorder.stretch))
-    first.write_bytes(first.read_bytes()[:-9])
-    assert 0 < sum(_ticks(tmp_path, recorder.stretch)) < whole
+    [first, *_] = sorted((tmp_path / "telemetry").glob("ticks-*.parquet"))
+    [whole] = read_ticks(tmp_path, "node", recorder.stretch)
+    damage(first)
+    [rest] = read_ticks(tmp_path, "node", recorder.stretch)
+    assert (whole.damaged, rest.damaged) == (0, 1)
+    assert 0 < len(rest.columns["device"]) < len(whole.columns["device"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ready_at": "soon"}, {"concurrency": "x"}, {"devices": 0}, {"runs": 5}, {"shape": {}}, {"stretch": 5}],
+)
+def test_a_life_with_values_of_the_wrong_kind_is_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    recorder = Recorder(tmp_path)
+    for engine in ("m/0", "m/1"):
+        recorder.engine(EngineLife(engine, "node", "m", 5.0, (), 1, ("b_m",)))
+    file = tmp_path / "telemetry" / "engines.jsonl"
+    first, second = file.read_text().splitlines()
+    file.write_text(json.dumps(json.loads(first) | change) + "\n" + "[" * 100_000 + "\n" + second + "\n")
+    assert [life.engine_id for life in read_engines(tmp_path)] == ["m/1"]
 
 
 def test_a_judges_request_comes_back_with_its_times_and_tokens_and_without_its_words(tmp_path: Path) -> None:

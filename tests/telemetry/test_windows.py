@@ -18,7 +18,7 @@ from evalray.telemetry.meters import (
     rapl_meters,
 )
 from evalray.telemetry.sampler import NodeSampler
-from evalray.telemetry.series import columns
+from evalray.telemetry.series import ClockPair, NodeInfo, columns
 from evalray.telemetry.windows import (
     DeviceSeries,
     DeviceWindows,
@@ -194,3 +194,91 @@ def test_windows_of_a_counter_that_lags_are_that_much_earlier(stub_devices: Load
     series, windows = _record(stub_devices, {})
     series.info = dataclasses.replace(series.info, counter_lag_seconds=0.04)
     assert device_windows(series).start == pytest.approx(windows.start - 0.04)
+
+
+# -- counters and readings that nobody should believe -----------------------------------------------
+
+_TENTHS = np.arange(600) / 10
+
+
+def _series(energy: Any = None, power: Any = None, **info: Any) -> DeviceSeries:
+    """A minute of a GPU, ten readings a second."""
+    values: dict[str, Any] = {
+        "energy_method": EnergyMethod.HW_COUNTER,
+        "energy_scope": EnergyScope.GPU,
+        "power_scope": EnergyScope.GPU,
+        "power_limit_watts": 700.0,
+        **info,
+    }
+    nothing = [None] * len(_TENTHS)
+    columns = {
+        "monotonic_seconds": _TENTHS,
+        "energy_joules": nothing if energy is None else energy,
+        "power_watts": nothing if power is None else power,
+        "utilization_pct": nothing,
+        "error": nothing,
+    }
+    return DeviceSeries.from_columns(DeviceInfo("g", DeviceKind.GPU, "GPU", 0, **values), columns)
+
+
+@pytest.mark.parametrize("period", [0.02, 0.1, 1.0, 3.0, 10.0])
+def test_a_counter_of_any_period_is_measured(period: float) -> None:
+    energy = np.floor(_TENTHS / period + 1e-9) * period * 300
+    windows = device_windows(_series(energy, update_period_seconds=period if period <= 0.2 else None))
+    valid = (windows.end - windows.start)[windows.valid].sum()
+    assert windows.joules.sum() == pytest.approx(300 * valid, rel=0.01)
+    assert set(windows.invalid_seconds()) == {"edge"}
+    assert valid >= 60 - 2 * period - 0.2
+
+
+def test_a_slow_counter_that_stops_is_frozen() -> None:
+    energy = np.floor(np.minimum(_TENTHS, 30) / 3 + 1e-9) * 900 + np.where(_TENTHS > 55, 1.0, 0.0)
+    assert device_windows(_series(energy)).invalid_seconds()["frozen"] > 20
+
+
+@pytest.mark.parametrize("limit", [None, 0.0, 4_294_967.295, 700.0])
+def test_an_absurd_counter_is_invalid_whatever_limit_the_driver_gives(limit: float | None) -> None:
+    energy = 300 * _TENTHS
+    energy[300] = 1.8e16
+    windows = device_windows(_series(energy, power_limit_watts=limit))
+    assert windows.joules.sum() == pytest.approx(300 * 59.6)
+    assert set(windows.invalid_seconds()) == {"edge", "implausible", "reset"}
+
+
+@pytest.mark.parametrize("odd", [-300.0, 4_294_967.295])
+def test_power_that_cannot_be_is_neither_integrated_nor_a_peak(odd: float) -> None:
+    power = np.full(len(_TENTHS), 300.0)
+    power[300] = odd
+    method = EnergyMethod.INTEGRATED_POWER
+    series = _series(power=power, energy_method=method, power_limit_watts=None)
+    windows = device_windows(series)
+    assert windows.joules.sum() == pytest.approx(300 * 59.7)
+    assert windows.invalid_seconds() == {"implausible": pytest.approx(0.2)}
+    assert np.nanmax(series.plausible_watts) == np.nanmin(series.plausible_watts) == 300.0
+
+
+@pytest.mark.parametrize(("seconds", "measured"), [(200.0, True), (1500.0, False)])
+def test_a_counter_that_may_have_gone_round_unseen_measures_nothing(seconds: float, measured: bool) -> None:
+    info = {"energy_method": EnergyMethod.RAPL, "power_limit_watts": 200.0, "counter_range_joules": 262_144.0}
+    before, after = _series(_TENTHS * 100, **info), _series(_TENTHS * 100 + 10_000, **info)
+    after.seconds = after.seconds + seconds
+    windows = device_windows(before + after)
+    [gap] = np.flatnonzero(windows.end - windows.start > 10)
+    assert windows.valid[gap] == measured
+    assert ("gap" in windows.invalid_seconds()) is not measured
+
+
+def test_utilisation_beyond_100_and_readings_without_a_time_are_none() -> None:
+    info = dataclasses.replace(_series().info)
+    columns: dict[str, Any] = {
+        "device": [0, 0, 0, 0],
+        "monotonic_seconds": [0.0, None, 1.0, float("nan")],
+        "energy_joules": [None] * 4,
+        "power_watts": [None] * 4,
+        "utilization_pct": [50.0, 50.0, 5000.0, -1.0],
+        "error": [None] * 4,
+    }
+    node = NodeInfo("n", (info,), 0.1, ClockPair(0.0, 1e9))
+    series = node_series(node, columns)["g"]
+    assert series.seconds.tolist() == [0.0, 1.0]
+    assert np.isfinite(series.utilization_pct).tolist() == [True, False]

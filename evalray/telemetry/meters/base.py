@@ -17,6 +17,10 @@ from typing import Any, NamedTuple
 TELEMETRY_VERSION = 1
 
 
+#: More watts than any one device draws: a limit above is none, and a reading above no measurement.
+MOST_WATTS = 5000.0
+
+
 class EnergyMethod(StrEnum):
     """How joules come about."""
 
@@ -76,9 +80,17 @@ class DeviceInfo:
     """How often the counter moves, as observed at start; ``None`` where it was not seen to move."""
     counter_lag_seconds: float = 0.0
     """How old the counter is on average when it is read: half its period, unless its updates are watched."""
+    counter_range_joules: float | None = None
+    """Where the counter begins at 0 again; ``None`` where it does not in practice."""
     sliced: bool = False
     """Whether it is cut up (MIG), so that an engine sees only a part of it."""
     telemetry_version: int = TELEMETRY_VERSION
+
+    @property
+    def most_watts(self) -> float:
+        """What it can draw at most: its power limit where it has one that can be."""
+        limit = self.power_limit_watts
+        return limit if limit is not None and 0 < limit <= MOST_WATTS else MOST_WATTS
 
     @property
     def has_energy(self) -> bool:

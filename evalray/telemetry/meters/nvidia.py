@@ -19,6 +19,8 @@ from evalray.telemetry.meters.null import NullMeter
 
 #: How long a device that was lost is left alone before it is asked for again.
 RETRY_SECONDS = 5.0
+#: A quantity that fails so often in a row at the start, with so long between, is not there.
+_TRIES, _BETWEEN_SECONDS = 3, 0.01
 
 _LOST = frozenset(
     (
@@ -94,8 +96,12 @@ def _open(index: int) -> Meter:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return NvidiaMeter(_text(pynvml.nvmlDeviceGetUUID(handle)), index)
-    except (pynvml.NVMLError, DeviceLostError) as error:
-        code = error.code if isinstance(error, DeviceLostError) else error_name(error)
+    except Exception as error:  # noqa: BLE001 - a name that is no text, say: the other GPUs are measured all the same
+        code = (
+            error_name(error) if isinstance(error, pynvml.NVMLError) else f"{type(error).__name__}: {error}"
+        )
+        if isinstance(error, DeviceLostError):
+            code = error.code
         reason = f"NVML cannot open GPU {index}: {code}; see nvidia-smi -i {index}"
         return NullMeter(f"nvidia:{index}", DeviceKind.GPU, "NVIDIA GPU", index, reason)
 
@@ -109,18 +115,21 @@ class NvidiaMeter(Meter):
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         self._retry_at = 0.0
         self._lost = ""
-        name = _text(pynvml.nvmlDeviceGetName(self._handle))
+        self._refusal = ""
+        """What the last quantity that is not there answered."""
+        name = _name(self._handle)
         sliced = self._ask(_mig_mode) == pynvml.NVML_DEVICE_MIG_ENABLE
         memory = self._ask(_memory)
         limit = self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)
         self._energy = None if sliced else self._present(pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        refusal = self._refusal
         self._power, power_scope = (None, None) if sliced else self._find_power()
         self._utilization = None if sliced else self._present(_utilization)
         self._slow = [
             self._present(query)
             for query in (_memory_used, _sm_clock, _memory_clock, _temperature, _throttle_reasons)
         ]
-        method, scope, reason = _settle(sliced, self._energy is not None, power_scope)
+        method, scope, reason = _settle(sliced, self._energy is not None, power_scope, refusal)
         average = self._power is pynvml.nvmlDeviceGetPowerUsage and self._averages(name)
         self.info = DeviceInfo(
             uuid,
@@ -189,15 +198,20 @@ class NvidiaMeter(Meter):
             return None
 
     def _present(self, query: Query) -> Query | None:
-        """``query``, unless the device says that it has no such thing."""
-        try:
-            query(self._handle)
-        except pynvml.NVMLError as error:
-            if error.value in _ABSENT:
-                return None
-            if error.value in _LOST:
-                raise DeviceLostError(error_name(error)) from None
-        return query
+        """``query``, unless the device has no such thing: it says so, or fails again and again."""
+        for attempt in range(_TRIES):
+            time.sleep(_BETWEEN_SECONDS if attempt else 0.0)
+            try:
+                query(self._handle)
+            except pynvml.NVMLError as error:
+                if error.value in _LOST:
+                    raise DeviceLostError(error_name(error)) from None
+                self._refusal = error_name(error)
+                if error.value in _ABSENT:
+                    return None
+            else:
+                return query
+        return None
 
     def _find_power(self) -> tuple[Query | None, EnergyScope | None]:
         """The best power reading there is.  Grace-Hopper boards answer for the whole module alone."""
@@ -218,20 +232,24 @@ class NvidiaMeter(Meter):
 
 
 def _settle(
-    sliced: bool, counter: bool, power_scope: EnergyScope | None
+    sliced: bool, counter: bool, power_scope: EnergyScope | None, refusal: str
 ) -> tuple[EnergyMethod, EnergyScope | None, str]:
-    """How energy is had, what it is of, and the reason where something is missing."""
+    """How energy is had, what it is of, and the reason where something is missing.
+
+    ``refusal`` is what the counter answered where there is none.
+    """
+    why = "older than Volta, or a vGPU" if refusal == "NOT_SUPPORTED" else f"NVML answers {refusal}"
     if sliced:
         reason = "MIG is on: energy and power exist for the whole GPU only; switch it off to measure energy"
         return EnergyMethod.NONE, None, reason
     if counter:
         return EnergyMethod.HW_COUNTER, EnergyScope.GPU, ""
     if power_scope is EnergyScope.MODULE:
-        reason = "no energy counter; power is of the whole module, CPU included"
+        reason = f"no energy counter ({why}); power is of the whole module, CPU included"
         return EnergyMethod.INTEGRATED_POWER, power_scope, reason
     if power_scope is not None:
-        return EnergyMethod.INTEGRATED_POWER, power_scope, "no energy counter (older than Volta, or a vGPU)"
-    return EnergyMethod.NONE, None, "the driver gives neither energy nor power for this GPU (vGPU guests)"
+        return EnergyMethod.INTEGRATED_POWER, power_scope, f"no energy counter ({why})"
+    return EnergyMethod.NONE, None, f"the driver gives neither energy nor power for this GPU ({why})"
 
 
 def _field(handle: Any, field: int, scope: int) -> Any:
@@ -284,6 +302,13 @@ def _throttle_reasons(handle: Any) -> Any:
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
             raise
         return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def _name(handle: Any) -> str:
+    try:
+        return _text(pynvml.nvmlDeviceGetName(handle))
+    except UnicodeDecodeError:  # pynvml takes all names for UTF-8
+        return "NVIDIA GPU"
 
 
 def _text(value: str | bytes) -> str:

@@ -90,6 +90,7 @@ class RaplMeter(Meter):
             EnergyMethod.RAPL,
             EnergyScope.PACKAGE,
             power_limit_watts=_limit_watts(zone) or _PLAUSIBLE_WATTS,
+            counter_range_joules=wrap_microjoules / 1e6,
         )
 
     def read(self, *, slow: bool) -> Reading:

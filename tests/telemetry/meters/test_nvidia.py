@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pynvml
 import pytest
 
 from evalray.telemetry.meters import (
@@ -131,6 +132,37 @@ def test_a_gpu_that_cannot_be_opened_is_listed_with_the_code(stub_devices: Load)
     assert good.info.has_energy
     assert isinstance(bad, NullMeter)
     assert "GPU_IS_LOST" in bad.info.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(4, "NO_PERMISSION"), (999, "UNKNOWN"), (10, "TIMEOUT"), (19, "IN_USE"), (3, "vGPU")]
+)
+def test_a_counter_that_fails_from_the_start_leaves_integrated_power_and_says_why(
+    stub_devices: Load, code: int, said: str
+) -> None:
+    stub_devices([{"power": _POWER, "error_nvmlDeviceGetTotalEnergyConsumption": code}])
+    (meter,) = nvidia_meters()
+    assert meter.info.energy_method is EnergyMethod.INTEGRATED_POWER
+    assert said in meter.info.reason
+    assert meter.read(slow=False).power_watts == 300.0
+
+
+def test_a_name_or_uuid_that_is_no_text_takes_no_other_gpu_its_meter(
+    stub_devices: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub_devices([{"power": _POWER}, {"power": _POWER}])
+    uuid = pynvml.nvmlDeviceGetUUID
+    broken = iter([True, False])
+
+    def no_text(_: Any) -> str:
+        return b"\xff".decode()
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda h: no_text(h) if next(broken) else uuid(h))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", no_text)
+    first, second = nvidia_meters()
+    assert (first.info.energy_method, second.info.energy_method) == ("none", "hw_counter")
+    assert "UnicodeDecodeError" in first.info.reason
+    assert second.info.name == "NVIDIA GPU"
 
 
 def test_without_a_driver_there_are_no_meters(stub_devices: Load, monkeypatch: pytest.MonkeyPatch) -> None:
