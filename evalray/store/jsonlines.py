@@ -203,7 +203,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: not JSON ({error}); restore it or start anew with --fresh") from error
     if not isinstance(value, dict):
         raise StoreError(f"{path}: not a JSON object; restore it or start anew with --fresh")
