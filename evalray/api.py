@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
+from evalray.errors import ConfigError, DiskFullError, EvalRayError, Problem, StoreError
 
 if TYPE_CHECKING:
     from evalray.backend import InferenceBackend
@@ -195,7 +195,8 @@ def _write_reports(directory: Path, say: Say) -> None:
     try:
         write_reports(directory)
     except (EvalRayError, OSError) as error:
-        say(f"no report was written: {error}; `evalray summarize {directory}` tries again")
+        what = "" if isinstance(error, DiskFullError) else f"; `evalray summarize {directory}` tries again"
+        say(f"no report was written: {error}{what}")
 
 
 def _finish_tracking(tracker: MlflowTracker, plan: Plan, result: SweepResult) -> None:

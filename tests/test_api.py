@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import evalray
+from evalray import api
 from evalray.api import plan_suite, run_plan, summarize_path, sync_tracking, tracking_store
-from evalray.errors import ConfigError, StoreError
+from evalray.errors import ConfigError, DiskFullError, StoreError
 from evalray.store import SweepStore
 from evalray.types import EvalRecord, Generation, Outcome, RunConfig, Score
 
@@ -148,3 +149,17 @@ def _sweep_of_one_run(directory: Path) -> tuple[Path, Path]:
         run.append_score(0, 0, "r0", Score(Outcome.CORRECT))
         run.finalize()
     return directory, run.results_path
+
+
+def test_a_disk_that_is_full_when_reports_are_written_is_said_with_one_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise DiskFullError("x: No space left on device; free some space and run the same command again")
+
+    monkeypatch.setattr("evalray.reports.write_reports", full)
+    said: list[str] = []
+    api._write_reports(tmp_path, said.append)
+    assert said == [
+        "no report was written: x: No space left on device; free some space and run the same command again"
+    ]
