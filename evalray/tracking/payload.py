@@ -77,6 +77,7 @@ def run_metrics(summary: RunSummary) -> dict[str, float | int | None]:
     }
     metrics |= {f"outcomes/{o}": summary.outcomes.get(o, 0) for o in Outcome}
     metrics |= {f"score/pass_at_{str(k).removeprefix('pass@')}": v for k, v in summary.pass_at_k.items()}
+    metrics |= {f"score/{name}": rate for name, rate in summary.scorer_rates.items()}
     for field in fields(summary):
         kind = field.name.removesuffix("_stats")
         stats = getattr(summary, field.name)
@@ -134,8 +135,8 @@ def run_note(run: ReportedRun) -> str:
     ]
     if notes := tables.device_notes(s):
         parts.append("\n".join(f"- {markdown(redact_text(text), 300)}" for text in notes))
-    if s.warnings:
-        parts.append("\n".join(f"- {markdown(redact_text(text), 300)}" for text in s.warnings[:10]))
+    if lines := tables.run_warnings(s):
+        parts.append("\n".join(f"- {markdown(redact_text(text), 300)}" for text in lines[:10]))
     if tables.has_subjects(s):
         parts.append(render_table(tables.subjects(s)))
     return _fitting(parts)
