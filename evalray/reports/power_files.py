@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from evalray.errors import EvalRayError, StoreError
 from evalray.files import replacing
 from evalray.reports.power_plot import PlotFormat, draw_power
 from evalray.store import read_run
-from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
+from evalray.telemetry import DeviceKind, DevicePower, Pause, PowerTimeline
 
 _META = b"evalray"
 _FORMAT = 1
@@ -113,6 +113,7 @@ def write_timeline(path: Path, timeline: PowerTimeline) -> None:
         "first_bin": timeline.first_bin,
         "bins": len(timeline.in_flight),
         "reason": timeline.reason,
+        "pauses": [asdict(pause) for pause in timeline.pauses],
         "devices": [_device_facts(device) for device in timeline.devices],
     }
     devices: list[DevicePower | None] = [*timeline.devices] or [None]
@@ -127,6 +128,7 @@ def write_timeline(path: Path, timeline: PowerTimeline) -> None:
         "watts_highest": np.concatenate([device.highest_watts if device else unknown for device in devices]),
         "requests_in_flight": np.tile(timeline.in_flight, len(devices)),
         "other_requests_in_flight": np.tile(timeline.others_in_flight, len(devices)),
+        "unix_seconds": np.tile(timeline.begins_at, len(devices)),
     }
     texts = {"node", "device"}
     arrays = {
@@ -170,6 +172,7 @@ def read_timeline(path: Path) -> PowerTimeline:
             values["requests_in_flight"][0],
             values["other_requests_in_flight"][0],
             str(about["reason"]),
+            tuple(Pause(**pause) for pause in about.get("pauses", ())),
         )
     except StoreError:
         raise

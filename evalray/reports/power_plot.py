@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from evalray.reports.escape import plain
-from evalray.reports.format import moment
+from evalray.reports.format import moment, seconds
 from evalray.telemetry import DevicePower, PowerTimeline
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ PlotFormat = Literal["svg", "png"]
 MAX_DEVICES = 16
 #: Bands of lowest to highest hide one another beyond this many devices.
 _MAX_BANDS = 4
+#: More pauses are marked and not named.
+_MAX_NAMED_PAUSES = 6
 #: Okabe and Ito's colours, which colour-blind readers tell apart; their yellow, faint on white, made olive.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 _DASHES = ("solid", (0, (4, 1.5)))
@@ -87,7 +89,10 @@ def draw_power(timeline: PowerTimeline, title: str, form: PlotFormat) -> bytes:
             _say_why(upper, timeline.reason)
         _draw_in_flight(lower, timeline, edges)
         lower.set_xlim(float(edges[0]), float(edges[-1]))
-        lower.set_xlabel(f"{unit} since the first request ({moment(timeline.started_at)})", color=_SOFT)
+        _mark_pauses(upper, lower, timeline, factor)
+        without = ", pauses left out" if timeline.pauses else ""
+        label = f"{unit} since the first request ({moment(timeline.started_at)}){without}"
+        lower.set_xlabel(label, color=_SOFT)
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=_PNG_DPI, metadata=_METADATA[form])
         return file.getvalue()
@@ -199,10 +204,29 @@ def _draw_in_flight(axes: Axes, timeline: PowerTimeline, edges: Any) -> None:
     axes.set_ylabel("requests\nin flight")
 
 
-def _time_unit(seconds: float) -> tuple[float, str]:
-    if seconds < 300:
+def _mark_pauses(upper: Axes, lower: Axes, timeline: PowerTimeline, factor: float) -> None:
+    """A line where time was cut out, with how long it was where there is room for it."""
+    for pause in timeline.pauses:
+        for axes in (upper, lower):
+            axes.axvline(pause.at / factor, color=_SOFT, linewidth=0.9, linestyle=(0, (2, 2)))
+        if len(timeline.pauses) <= _MAX_NAMED_PAUSES:
+            upper.annotate(
+                f"pause of {seconds(pause.seconds)}",
+                (pause.at / factor, 0.98),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, 0),
+                textcoords="offset points",
+                rotation=90,
+                va="top",
+                fontsize=7.5,
+                color=_SOFT,
+            )
+
+
+def _time_unit(span: float) -> tuple[float, str]:
+    if span < 300:
         return 1.0, "seconds"
-    return (60.0, "minutes") if seconds < 3 * 3600 else (3600.0, "hours")
+    return (60.0, "minutes") if span < 3 * 3600 else (3600.0, "hours")
 
 
 def _line(text: str, limit: int) -> str:

@@ -25,6 +25,7 @@ from evalray.telemetry.model_shape import (
     shape_of_gguf,
     shape_of_path,
 )
+from evalray.telemetry.pauses import Pause
 from evalray.telemetry.peaks import Peak, PeakSource, match_of_all, resolve_peak
 from evalray.telemetry.probe import ProbeError, ProbeResult, cached_probe, kept_probes, load_probe
 from evalray.telemetry.requests import ClockMap, EngineUse, RequestColumns, RequestLog
@@ -82,6 +83,7 @@ __all__ = [
     "NodeAnalysis",
     "NodeInfo",
     "NodeSampler",
+    "Pause",
     "Peak",
     "PeakSource",
     "PowerTimeline",

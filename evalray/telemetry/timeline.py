@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from evalray.telemetry.analysis import NodeAnalysis
 from evalray.telemetry.figures import DeviceEvidence
 from evalray.telemetry.meters.base import DeviceInfo, DeviceKind
+from evalray.telemetry.pauses import Pause, Place, broken_axis
 from evalray.telemetry.windows import LONGEST_POWER_GAP_SECONDS, DeviceSeries, DeviceWindows, Fault
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,10 @@ class DevicePower:
 
 @dataclass(slots=True, frozen=True)
 class PowerTimeline:
-    """A run over time, in bins of equal length; second 0 is when its first request was sent."""
+    """A run over time, in bins of equal length; second 0 is when its first request was sent.
+
+    Long ``pauses`` are left out: seconds are those of the time in which the run was asked something.
+    """
 
     started_at: float
     """Unix seconds of second 0."""
@@ -84,11 +88,22 @@ class PowerTimeline:
     """The same of all other requests to engines on the run's devices."""
     reason: str = ""
     """Why no device has power; empty where one has."""
+    pauses: tuple[Pause, ...] = ()
+    """What was cut out between parts of a sweep that was continued later."""
 
     @property
     def edges(self) -> Floats:
         """Where the bins begin, and the end of the last, in seconds."""
         return bin_edges(self.first_bin, len(self.in_flight), self.bin_seconds)
+
+    @property
+    def begins_at(self) -> Floats:
+        """When each bin began, in Unix seconds, pauses included."""
+        begins = self.edges[:-1]
+        return np.asarray(
+            self.started_at + begins + sum((begins >= pause.at) * pause.cut_seconds for pause in self.pauses),
+            np.float64,
+        )
 
 
 def bin_edges(first: int, count: int, seconds: float) -> Floats:
@@ -105,13 +120,12 @@ def power_timeline(parts: Sequence[RunPart]) -> PowerTimeline:
         float(part.analysis.requests.sent[part.members].min()) + part.clock_offset_seconds for part in parts
     )
     shifts = [part.clock_offset_seconds - started_at for part in parts]
-    found = [
-        (part, seen.info, _pieces(part.analysis.series[seen.info.device_id], seen.windows, shift))
-        for part, shift in zip(parts, shifts, strict=True)
-        for seen in _devices(part)
-    ]
-    own = _joined([_times(part, part.members, shift) for part, shift in zip(parts, shifts, strict=True)])
-    others = _joined([_times(part, _sharing(part), shift) for part, shift in zip(parts, shifts, strict=True)])
+    spans = [_span(part, shift) for part, shift in zip(parts, shifts, strict=True)]
+    places, pauses = broken_axis(spans, shifts, (_MARGIN_SHARE, *_MARGIN_SECONDS))
+    placed = list(zip(parts, places, strict=True))
+    found = _found(placed)
+    own = _joined([_times(part, part.members, place) for part, place in placed])
+    others = _joined([_times(part, _sharing(part), place) for part, place in placed])
     span = float(own[1].max())
     first, count, seconds = _bins(span, [pieces for _, _, pieces in found])
     edges = bin_edges(first, count, seconds)
@@ -125,7 +139,41 @@ def power_timeline(parts: Sequence[RunPart]) -> PowerTimeline:
         _mean_in_flight(*own, edges),
         _mean_in_flight(*others, edges),
         "" if measured else _why(parts),
+        pauses,
     )
+
+
+def _span(part: RunPart, shift: float) -> tuple[float, float]:
+    sent, end = part.analysis.requests.sent[part.members], part.analysis.requests.end[part.members]
+    return float(sent.min()) + shift, float(end.max()) + shift
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _found(placed: Sequence[tuple[RunPart, Place]]) -> list[tuple[RunPart, DeviceInfo, _Pieces]]:
+    """The devices and what is known of their power, those of one device over all spells together.
+
+    A node has another id each time Ray starts, so a device is known by its own id, unless several nodes had
+    that at once (``rapl:package-0``).
+    """
+    seen = [(part, place, each.info) for part, place in placed for each in _devices(part)]
+    several = {
+        info.device_id
+        for part, place, info in seen
+        for other, elsewhere, same in seen
+        if info.device_id == same.device_id
+        and part.node_id != other.node_id
+        and _overlap(_span(part, place.shift), _span(other, elsewhere.shift))
+    }
+    found: dict[tuple[str, str], tuple[RunPart, DeviceInfo, list[_Pieces]]] = {}
+    for part, place, info in seen:
+        key = (part.node_id if info.device_id in several else "", info.device_id)
+        windows = part.analysis.evidence[info.device_id].windows
+        pieces = _pieces(part.analysis.series[info.device_id], windows, place)
+        found.setdefault(key, (part, info, []))[2].append(pieces)
+    return [(part, info, _Pieces.of(pieces)) for part, info, pieces in found.values()]
 
 
 def _devices(part: RunPart) -> list[DeviceEvidence]:
@@ -151,9 +199,10 @@ def _sharing(part: RunPart) -> NDArray[np.intp]:
     return np.flatnonzero(mask)
 
 
-def _times(part: RunPart, members: NDArray[np.intp], shift: float) -> tuple[Floats, Floats]:
+def _times(part: RunPart, members: NDArray[np.intp], place: Place) -> tuple[Floats, Floats]:
     requests = part.analysis.requests
-    return requests.sent[members] + shift, requests.end[members] + shift
+    sent, end = requests.sent[members] + place.shift, requests.end[members] + place.shift
+    return np.clip(sent, place.low, place.high), np.clip(end, place.low, place.high)
 
 
 def _joined(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
@@ -174,13 +223,23 @@ class _Pieces:
     def seconds(self) -> Floats:
         return self.end - self.start
 
+    @classmethod
+    def of(cls, parts: Sequence[_Pieces]) -> _Pieces:
+        """All of ``parts``, which do not overlap."""
+        joined = [np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__]
+        order = np.argsort(joined[0], kind="stable")
+        return cls(*(values[order] for values in joined))
 
-def _pieces(series: DeviceSeries, windows: DeviceWindows, shift: float) -> _Pieces:
-    """What is known of a device's power; its times moved by ``shift``."""
+
+def _pieces(series: DeviceSeries, windows: DeviceWindows, place: Place) -> _Pieces:
+    """What is known of a device's power; its times moved to their ``place``."""
     polled, counted = _polled(series, windows), _counted(series, windows)
     enough = polled.seconds.sum() >= _POLLED_ENOUGH * counted.seconds.sum()
     best = polled if enough else counted
-    return _Pieces(best.start + shift, best.end + shift, best.watts, best.lowest, best.highest)
+    start = np.maximum(best.start + place.shift, place.low)
+    end = np.minimum(best.end + place.shift, place.high)
+    kept = end > start
+    return _Pieces(start[kept], end[kept], best.watts[kept], best.lowest[kept], best.highest[kept])
 
 
 def _polled(series: DeviceSeries, windows: DeviceWindows) -> _Pieces:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from evalray.reports import (
     write_power,
     write_timeline,
 )
-from evalray.telemetry import PowerTimeline
+from evalray.telemetry import Pause, PowerTimeline
 
 MakeTimeline = Callable[..., PowerTimeline]
 
@@ -40,6 +41,16 @@ def test_a_timeline_is_read_back_as_written(
 ) -> None:
     write_timeline(tmp_path / "t.parquet", make_timeline(devices))
     assert _same(read_timeline(tmp_path / "t.parquet"), make_timeline(devices))
+
+
+def test_pauses_are_read_back_and_the_data_says_when_each_bin_began(
+    make_timeline: MakeTimeline, tmp_path: Path
+) -> None:
+    timeline = replace(make_timeline(1), pauses=(Pause(20.0, 3600.0, 3598.0),))
+    write_timeline(tmp_path / "t.parquet", timeline)
+    assert read_timeline(tmp_path / "t.parquet").pauses == timeline.pauses
+    began = pq.read_table(tmp_path / "t.parquet")["unix_seconds"].to_pylist()
+    assert [began[number] - timeline.started_at for number in (0, 20, 21, 22)] == [-1, 19, 3618, 3619]
 
 
 def test_the_data_has_a_row_per_bin_and_device_and_null_where_nothing_was_measured(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evalray.reports.power_plot import MAX_DEVICES, PlotFormat, draw_power
-from evalray.telemetry import PowerTimeline
+from evalray.telemetry import Pause, PowerTimeline
 
 MakeTimeline = Callable[..., PowerTimeline]
 
@@ -103,7 +103,7 @@ import sys
 import numpy as np
 import evalray.reports
 from evalray.reports.power_plot import draw_power
-from evalray.telemetry import PowerTimeline
+from evalray.telemetry import Pause, PowerTimeline
 print("matplotlib" in sys.modules)
 draw_power(PowerTimeline(0.0, 1.0, 0, (), np.ones(3), np.zeros(3)), "t", "svg")
 draw_power(PowerTimeline(0.0, 1.0, 0, (), np.ones(3), np.zeros(3)), "t", "png")
@@ -113,3 +113,12 @@ print("matplotlib.pyplot" in sys.modules)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("pauses", [1, 7])
+def test_a_pause_that_was_cut_out_is_marked(make_timeline: MakeTimeline, pauses: int) -> None:
+    whole = make_timeline()
+    broken = replace(
+        whole, pauses=tuple(Pause(5.0 * number, 3600.0, 3598.0) for number in range(1, pauses + 1))
+    )
+    assert draw_power(broken, "t", "svg") != draw_power(whole, "t", "svg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -200,6 +201,55 @@ def test_two_nodes_with_clocks_of_their_own_share_one_time_axis() -> None:
     for device in timeline.devices:
         assert _at(timeline, device.mean_watts, 3.5) == pytest.approx(100.0)
         assert _at(timeline, device.mean_watts, 4.5) == pytest.approx(300.0)
+
+
+def _later(after: float, *, spans: Sequence[tuple[float, float]] = ((2.0, 8.0),), **more: Any) -> RunPart:
+    """The same GPU at 300 W in a sweep that was continued: another node, by Ray's count, of another clock."""
+    part = _part([_device(300.0)], list(spans), offset=1000.0 + after, **more)
+    return dataclasses.replace(part, node_id="n2")
+
+
+def test_a_long_pause_is_cut_out_of_the_axis_and_kept_beside_it() -> None:
+    timeline = power_timeline([_part([_device()], [(1.0, 9.0)]), _later(7200.0)])
+    [pause] = timeline.pauses
+    assert pause.seconds == pytest.approx(7200.0 - 7.0)
+    assert timeline.edges[-1] < 16.0
+    [device] = timeline.devices
+    assert _at(timeline, device.mean_watts, 4.0) == pytest.approx(100.0)
+    assert _at(timeline, device.mean_watts, pause.at + 3.0) == pytest.approx(300.0)
+    assert _at(timeline, timeline.in_flight, pause.at + 3.0) == 1.0
+    assert timeline.in_flight.sum() * timeline.bin_seconds == pytest.approx(14.0, abs=0.1)
+    begins = timeline.begins_at
+    assert begins[np.searchsorted(timeline.edges, 4.0)] == pytest.approx(1005.0, abs=0.2)
+    second = begins[np.searchsorted(timeline.edges, pause.at + 3.0)]
+    assert second == pytest.approx(1000.0 + 7200.0 + 2.0 + 3.0, abs=0.5)
+
+
+def test_a_short_pause_is_shown_as_it_was() -> None:
+    timeline = power_timeline([_part([_device()], [(1.0, 9.0)]), _later(10.0)])
+    assert timeline.pauses == ()
+    assert timeline.edges[-1] > 17.0
+    assert len(timeline.devices) == 1
+
+
+def test_each_of_several_pauses_is_cut_and_what_others_did_in_them_is_not_shown() -> None:
+    first = _part([_device()], [(1.0, 9.0)], others=[(0.0, 10.0, 1)])
+    later = [_later(100.0 * number, others=[(0.0, 10.0, 1)]) for number in (1, 2, 3)]
+    timeline = power_timeline([*later, first])
+    assert [round(pause.seconds) for pause in timeline.pauses] == [93, 94, 94]
+    assert timeline.edges[-1] < 32.0
+    assert timeline.others_in_flight.max() <= 1.0
+    assert np.nanmax(timeline.devices[0].mean_watts) <= 300.0 + 1e-6
+
+
+def test_devices_of_one_name_on_several_nodes_stay_apart_over_a_pause() -> None:
+    parts = [
+        dataclasses.replace(
+            _part([_device(device_id="rapl:package-0")], [(1.0, 9.0)], offset=offset), node_id=node
+        )
+        for node, offset in (("n1", 1000.0), ("n2", 1000.0), ("n1", 9000.0))
+    ]
+    assert [device.node_id for device in power_timeline(parts).devices] == ["n1", "n2"]
 
 
 def test_ten_hours_fit_and_the_highest_reading_of_them_still_shows() -> None:
