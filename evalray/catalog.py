@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalray.errors import ConfigError
+from evalray.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from evalray.benchmarks import BenchmarkListing
+    from evalray.suite import Registry
 
 
 def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
@@ -24,20 +25,29 @@ def known_benchmarks() -> list[tuple[str, str, str, str, str]]:
     A broken definition is listed with all that is wrong with it in place of its title; a folder that hides
     another of the same name says whose.
     """
-    from evalray.benchmarks import list_benchmarks, search_path
+    from evalray.benchmarks import search_path
+    from evalray.suite import Registry
 
     origins = {folder: origin for origin, folder in search_path()}
+    registry = Registry.installed()
     rows = []
-    for listing in list_benchmarks():
+    for listing in registry.benchmarks.values():
         benchmark = listing.benchmark
         where = _where(listing, origins)
-        if benchmark is None:
-            problems = (replace(problem, source=Path(problem.source).name) for problem in listing.problems)
-            broken = "; ".join(map(str, problems))
+        found = _problems(listing, registry)
+        if benchmark is None or found:
+            broken = "; ".join(str(replace(problem, source=Path(problem.source).name)) for problem in found)
             rows.append((listing.name, "", "", where, f"broken: {broken}" if broken else "broken"))
         else:
             rows.append((listing.name, benchmark.category, benchmark.scorer, where, benchmark.title))
     return rows
+
+
+def _problems(listing: BenchmarkListing, registry: Registry) -> list[Problem]:
+    """What is wrong with a benchmark's definition, its scorer and the arguments of that included."""
+    from evalray.suite.checks import check_scorer
+
+    return [*listing.problems, *check_scorer({}, "", "", registry, listing.benchmark)]
 
 
 def _where(listing: BenchmarkListing, origins: dict[Path, str]) -> str:
@@ -50,9 +60,14 @@ def _where(listing: BenchmarkListing, origins: dict[Path, str]) -> str:
 
 def runnable_benchmarks() -> list[str]:
     """The names of the benchmarks on the search path whose definition is sound."""
-    from evalray.benchmarks import list_benchmarks
+    from evalray.suite import Registry
 
-    return [listing.name for listing in list_benchmarks() if listing.benchmark is not None]
+    registry = Registry.installed()
+    return [
+        listing.name
+        for listing in registry.benchmarks.values()
+        if listing.benchmark is not None and not _problems(listing, registry)
+    ]
 
 
 _BACKENDS = {

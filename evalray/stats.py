@@ -50,10 +50,10 @@ def metric_stats(values: Iterable[float | None] | npt.NDArray[np.float64]) -> Me
     )
 
 
-def wilson_interval(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] | None:
+def wilson_interval(successes: float, trials: float, z: float = Z_95) -> tuple[float, float] | None:
     """Wilson's score interval of a proportion (Wilson 1927), without continuity correction.
 
-    ``None`` for no trials.  Raises :class:`ValueError` unless ``0 <= successes <= trials``.
+    Neither count need be whole: see :func:`clustered_wilson_interval`.  ``None`` for no trials.  Raises :class:`ValueError` unless ``0 <= successes <= trials``.
     """
     if trials == 0:
         return None
@@ -102,6 +102,31 @@ def clustered_standard_error(scores: Floats, clusters: Labels) -> float | None:
     within = float(np.square(np.bincount(labels, weights=residuals)).sum()) - squares
     variance = squares / (n - 1) / n + within / n**2
     return math.sqrt(max(variance, 0.0))
+
+
+def clustered_wilson_interval(
+    scores: Floats, clusters: Labels, z: float = Z_95
+) -> tuple[float, float] | None:
+    """Interval of the mean of 0-or-1 scores that come in clusters: Wilson's, at the effective sample size.
+
+    That is ``n`` over the design effect (Kish 1965), the clustered variance over that of as many
+    independent scores, and never more than ``n``; so in Franco et al. 2019, "Comparative Study of Confidence
+    Intervals for Proportions in Complex Sample Surveys".  Unlike the normal interval it does not shrink to
+    nothing where nearly all or nearly no scores are 1.  Equals :func:`wilson_interval` when every
+    cluster holds one score.  Scores that are all alike have no variance: then as many as there are clusters count.
+    ``None`` for fewer than two clusters.  Raises :class:`ValueError` when the two sequences differ in length.
+    """
+    error = clustered_standard_error(scores, clusters)
+    if error is None:
+        return None
+    data = np.asarray(scores, dtype=np.float64)
+    n, rate = data.size, float(data.mean())
+    if rate in (0.0, 1.0):
+        trials = float(_cluster_numbers(clusters).max() + 1)
+    else:
+        design_effect = error**2 * (n - 1) / (rate * (1 - rate))
+        trials = n / max(design_effect, 1.0)
+    return wilson_interval(rate * trials, trials, z)
 
 
 def _cluster_numbers(clusters: Labels) -> npt.NDArray[np.int64]:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from evalray.catalog import known_engines, known_scorers
+from pathlib import Path
+
+import pytest
+
+from evalray.catalog import known_benchmarks, known_engines, known_scorers, runnable_benchmarks
 
 
 def test_no_two_scorers_or_engines_share_a_description() -> None:
@@ -8,3 +12,26 @@ def test_no_two_scorers_or_engines_share_a_description() -> None:
         described = [row[-1] for row in rows]
         assert all(described)
         assert len(set(described)) == len(described)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "said"),
+    [
+        ('name = "exct"', "scorer.name: unknown scorer 'exct' (did you mean 'exact'?)"),
+        ('name = "exact"\nignore_artcles = true', "scorer.ignore_artcles: scorer exact: unknown argument"),
+        ('name = "mine.py:Holds"', "write mine:Holds, with its folder on PYTHONPATH"),
+    ],
+)
+def test_a_benchmark_whose_scorer_is_wrong_is_listed_as_broken_and_not_run_with_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scorer: str, said: str
+) -> None:
+    folder = tmp_path / "benchmarks" / "capitals"
+    folder.mkdir(parents=True)
+    (folder / "benchmark.toml").write_text(f'[fields]\nreference = "capital"\n[scorer]\n{scorer}\n')
+    (folder / "prompt.jinja").write_text("What is the capital of {{ country }}?\n")
+    (folder / "sample.jsonl").write_text('{"country": "Norway", "capital": "Oslo"}\n')
+    monkeypatch.chdir(tmp_path)
+    (title,) = [row[-1] for row in known_benchmarks() if row[0] == "capitals"]
+    assert title.startswith("broken: benchmark.toml: ")
+    assert said in title
+    assert "capitals" not in runnable_benchmarks()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evalray.stats import (
     clustered_standard_error,
+    clustered_wilson_interval,
     metric_stats,
     pass_at_k,
     standard_error,
@@ -103,6 +104,35 @@ def test_repeating_every_question_does_not_shrink_the_error():
     repeated, labels = np.repeat(answers, 4), np.repeat(np.arange(200), 4)
     assert clustered_standard_error(repeated, labels) == pytest.approx(standard_error(answers), rel=0.01)
     assert standard_error(repeated) < 0.6 * standard_error(answers)
+
+
+@given(st.lists(st.integers(0, 1), min_size=2, max_size=60))
+def test_the_clustered_interval_of_clusters_of_one_is_wilsons(scores):
+    found = clustered_wilson_interval(scores, range(len(scores)))
+    assert found == pytest.approx(wilson_interval(sum(scores), len(scores)))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=4), min_size=2, max_size=30),
+)
+def test_the_clustered_interval_holds_the_rate_and_is_never_narrower_than_independent_scores(records):
+    scores = [score for record in records for score in record]
+    labels = [number for number, record in enumerate(records) for _ in record]
+    low, high = clustered_wilson_interval(scores, labels)
+    rate = sum(scores) / len(scores)
+    assert 0 <= low <= rate + 1e-12
+    assert rate - 1e-12 <= high <= 1
+    independent = wilson_interval(sum(scores), len(scores))
+    assert high - low >= independent[1] - independent[0] - 1e-12
+
+
+def test_epochs_that_all_agree_count_as_one_answer_each():
+    low, high = clustered_wilson_interval([1.0] * 2 + [0.0] * 798, [n // 2 for n in range(800)])
+    assert (low, high) == pytest.approx(wilson_interval(1, 400), rel=5e-3)
+
+
+def test_one_cluster_has_no_interval():
+    assert clustered_wilson_interval([1.0, 0.0], ["a", "a"]) is None
 
 
 def test_labels_may_be_any_hashable():

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -104,7 +105,11 @@ def _load(name: str) -> type[Scorer]:
         found = getattr(importlib.import_module(module_name), class_name, None)
     except (Exception, SystemExit) as error:  # a user's module can raise anything while it is imported
         message = f"cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigError([Problem(name, "scorer", message, "is its folder on PYTHONPATH?")]) from error
+        file = module_name.endswith(".py")
+        hint = f"write {Path(module_name).stem}:{class_name}, with its folder on PYTHONPATH" if file else ""
+        raise ConfigError(
+            [Problem(name, "scorer", message, hint or "is its folder on PYTHONPATH?")]
+        ) from error
     if not (inspect.isclass(found) and issubclass(found, Scorer)):
         message = f"{module_name} has no Scorer class {class_name!r}"
         raise ConfigError([Problem(name, "scorer", message, "subclass evalray.scorers.Scorer")])

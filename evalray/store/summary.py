@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from evalray.stats import (
-    Z_95,
     clustered_standard_error,
+    clustered_wilson_interval,
     metric_stats,
     pass_at_k,
     standard_error,
@@ -214,16 +214,8 @@ def _set_intervals(summary: RunSummary, flags: np.ndarray, positions: np.ndarray
         summary.accuracy_stderr = standard_error(flags)
         summary.accuracy_ci95 = wilson_interval(summary.correct, summary.scored_samples)
         return
-    error = clustered_standard_error(flags, positions)
-    summary.accuracy_stderr = error
-    if error is not None and summary.accuracy is not None:
-        if error == 0:
-            # All right or all wrong: the normal interval would have no width; records are what is independent.
-            records = int(np.unique(positions).size)
-            summary.accuracy_ci95 = wilson_interval(round(summary.accuracy * records), records)
-        else:
-            low, high = summary.accuracy - Z_95 * error, summary.accuracy + Z_95 * error
-            summary.accuracy_ci95 = (max(0.0, low), min(1.0, high))
+    summary.accuracy_stderr = clustered_standard_error(flags, positions)
+    summary.accuracy_ci95 = clustered_wilson_interval(flags, positions)
 
 
 def _set_measurements(summary: RunSummary, rows: _Rows, answered: np.ndarray, activity: Activity) -> None:

@@ -67,24 +67,33 @@ def _check_benchmark(
     if isinstance(scorer, str) and not registry.has_scorer(scorer):
         hint = nearest_hint(scorer, registry.scorers)
         yield Problem(source, f"{where}.scorer", f"unknown scorer {shown(scorer)}", hint)
-    yield from _check_scorer(entry, where, source, registry, listing.benchmark if listing else None)
+    yield from check_scorer(entry, where, source, registry, listing.benchmark if listing else None)
     yield from _check_layers(entry, defaults, where, source, listing.benchmark if listing else None)
 
 
-def _check_scorer(
+def check_scorer(
     entry: dict[str, Any], where: str, source: str, registry: Registry, benchmark: Benchmark | None
 ) -> Iterator[Problem]:
-    """Arguments the scorer does not take, named where they stand: in the suite or the benchmark."""
+    """What is wrong with the scorer or its arguments, named where they stand: in the suite or the benchmark."""
     scorer, args = entry.get("scorer"), entry.get("scorer_args", {})
     if benchmark is None or not isinstance(scorer, str | None) or not isinstance(args, dict):
         return
     effective = scorer or benchmark.scorer
     own = benchmark.scorer_args if effective == benchmark.scorer else {}
     definition = str(benchmark.folder / "benchmark.toml")
+    if scorer is None and not registry.has_scorer(effective):
+        hint = nearest_hint(effective, registry.scorers)
+        yield Problem(definition, "scorer.name", f"unknown scorer {shown(effective)}", hint)
     for problem in registry.scorer_problems(effective, own | args):
-        at = (definition, f"scorer.{problem.key}") if problem.key in own.keys() - args.keys() else None
-        file, key = at or (source, f"{where}.scorer_args.{problem.key}")
-        yield Problem(file, key, f"scorer {effective}: {problem.message}", problem.hint)
+        if problem.key in args:
+            at = source, f"{where}.scorer_args.{problem.key}"
+        elif problem.key in own:
+            at = definition, f"scorer.{problem.key}"
+        elif problem.key == "scorer_args" and args:
+            at = source, f"{where}.scorer_args"
+        else:
+            at = (definition, "scorer.name") if scorer is None else (source, f"{where}.scorer")
+        yield Problem(*at, f"scorer {effective}: {problem.message}", problem.hint)
 
 
 def _check_layers(

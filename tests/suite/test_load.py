@@ -235,6 +235,33 @@ def test_a_scorers_wrong_argument_is_named_where_it_stands(registry: Registry, l
     }
 
 
+@pytest.mark.parametrize(
+    ("scorer", "message"),
+    [
+        ("exct", "unknown scorer 'exct'"),
+        ("no_such_module:Holds", "cannot import no_such_module"),
+        ("json:Holds", "has no Scorer class 'Holds'"),
+    ],
+)
+def test_a_benchmarks_own_scorer_that_is_wrong_is_named_in_its_definition_and_the_suites_in_the_suite(
+    registry: Registry, scorer: str, message: str
+) -> None:
+    checked = replace(registry, build_scorer=build_scorer)
+    listing = registry.benchmarks["quickstart"]
+    assert listing.benchmark is not None
+    suite = MODEL + '[[benchmarks]]\nname = "quickstart"\n'
+
+    def found(text: str) -> tuple[str, str]:
+        with pytest.raises(ConfigError, match=message) as caught:
+            suite_from_table(tomllib.loads(text), "suite.toml", checked)
+        (problem,) = caught.value.problems
+        return Path(problem.source).name, problem.key
+
+    assert found(f'{suite}scorer = "{scorer}"\n') == ("suite.toml", "benchmarks[0].scorer")
+    checked.benchmarks["quickstart"] = replace(listing, benchmark=replace(listing.benchmark, scorer=scorer))
+    assert found(suite) == ("benchmark.toml", "scorer.name")
+
+
 # -- secrets ------------------------------------------------------------------------------------
 
 SECRET = "sk-live-0123456789"
