@@ -28,6 +28,8 @@ FRESH_SECONDS = 1.0
 COST_SHARE = 0.02
 #: A client has so long to ask, and so long to take the answer.
 REQUEST_SECONDS = 5.0
+#: Both together, also of one that asks or takes a byte at a time.
+WHOLE_SECONDS = 10.0
 MAX_REQUESTS = 8
 _LOOK_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
@@ -142,13 +144,22 @@ class _Server(ThreadingMixIn, TCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        hang_up = threading.Timer(WHOLE_SECONDS, _hang_up, [request])
+        hang_up.daemon = True
+        hang_up.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            hang_up.cancel()
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that left is nothing to speak of."""
+
+
+def _hang_up(request: Any) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,13 +7,16 @@ MFU and MBU against them are higher.  Arrays are several times the last-level ca
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +41,7 @@ _DEVICE = re.compile(r"cpu|cuda:\d{1,3}", re.ASCII)
 _MIB = 1 << 20
 _LEAST_ARRAY, _CUDA_ARRAY = 256 * _MIB, 2048 * _MIB
 _NOISY_PCT = 25.0
+_LOOK_SECONDS = 0.1
 _CACHES = 4
 """The array is so many times the last-level cache."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
@@ -149,11 +153,38 @@ def cached_probe(
     kept = None if refresh else load_probe(device, threads)
     if kept is not None and not kept.is_noisy:
         return kept
-    result = probe(device, threads, budget_seconds)
-    if kept is not None:
-        result = _better_of(kept, result)
-    _keep(result, probe_file(device, threads))
-    return result
+    with _one_at_a_time(3 * budget_seconds + 60):
+        kept = None if refresh else load_probe(device, threads)
+        if kept is not None and not kept.is_noisy:
+            return kept
+        result = probe(device, threads, budget_seconds)
+        if kept is not None:
+            result = _better_of(kept, result)
+        _keep(result, probe_file(device, threads))
+        return result
+
+
+@contextlib.contextmanager
+def _one_at_a_time(wait_seconds: float) -> Iterator[None]:
+    """Probes of one user on one machine: two at once would give each the half, and little spread to tell it by.
+
+    Where that cannot be settled in time, or at all, they run all the same.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl
+
+            name = Path(tempfile.gettempdir()) / f"evalray-probe-{os.getuid()}.lock"
+            lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            stack.callback(os.close, lock)
+            deadline = time.monotonic() + wait_seconds
+            while time.monotonic() < deadline:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_LOOK_SECONDS)
+        yield
 
 
 def _better_of(earlier: ProbeResult, later: ProbeResult) -> ProbeResult:

@@ -117,6 +117,26 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
     running.close()
 
 
+def test_clients_that_ask_a_byte_at_a_time_keep_nobody_out_for_long(
+    progress: SweepProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "WHOLE_SECONDS", 0.2)
+    running = MetricsServer(progress, _HERE, 0)
+    slow = [_connected(running.url) for _ in range(server.MAX_REQUESTS)]
+    try:
+        for client in slow:
+            client.settimeout(10)
+            client.sendall(b"G")
+            assert client.recv(1) == b"", (
+                "it is hung up on within the time of a whole request, not of its last byte"
+            )
+        assert "evalray_samples_planned" in scrape(running.url)
+    finally:
+        for client in slow:
+            client.close()
+        running.close()
+
+
 def test_serving_says_where_and_ends_with_its_block(progress: SweepProgress) -> None:
     said: list[str] = []
     with serving_metrics(progress, _HERE, 0, said.append):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -61,6 +65,38 @@ def test_what_a_busy_machine_gave_is_measured_again_and_the_better_of_each_kept(
     assert cached_probe(threads=1) == better
     assert cached_probe(threads=1) == better
     assert load_probe(threads=1) == better
+
+
+def test_probes_at_once_wait_for_one_another_and_the_later_takes_what_the_first_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, most, begun = 0, 0, threading.Event()
+
+    def measured(*_: object) -> ProbeResult:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        begun.set()
+        time.sleep(0.3)
+        running -= 1
+        return RESULT
+
+    monkeypatch.setattr(probe_module, "probe", measured)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(cached_probe, threads=1)
+        begun.wait(10)
+        again = pool.submit(cached_probe, threads=1, refresh=True)
+        same = pool.submit(cached_probe, threads=1)
+        assert first.result() == again.result() == same.result() == RESULT
+    assert most == 1
+
+
+def test_a_lock_that_cannot_be_had_keeps_no_probe_from_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    monkeypatch.setattr(probe_module, "probe", lambda *_: RESULT)
+    assert cached_probe(threads=1) == RESULT
 
 
 def test_threads_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
