@@ -224,7 +224,7 @@ def summarize_path(path: Path) -> SweepResult:
     """
     from evalray.reports import write_reports
     from evalray.runtime.result import EXIT_DONE, EXIT_FAILED, RunOutcome, SweepResult
-    from evalray.store import finalize_run, scan_runs, why_failed
+    from evalray.store import finalize_run, scan_runs, why_failed, why_no_run
 
     directory, only = _runs_at(path)
     runs, damaged = scan_runs(directory)
@@ -249,7 +249,7 @@ def summarize_path(path: Path) -> SweepResult:
             outcome.reason = summary.reason
         result.runs.append(outcome)
     if not entries:
-        raise StoreError("; ".join(problems) or f"{path}: holds no run (a run is a folder with run.json)")
+        raise StoreError("; ".join(problems) or f"{path}: {why_no_run(directory)}")
     write_reports(directory)
     return result
 
@@ -377,12 +377,12 @@ def serve_ui(uri: str, *, port: int, on_message: Say) -> int:
 
     Of a server it only says where it is.
     """
-    from evalray.tracking import is_server, mask_uri, ui_command
+    from evalray.tracking import is_server, mask_uri, ui_address, ui_command
 
     if is_server(uri):
         on_message(f"MLflow runs at {mask_uri(uri)}")
         return 0
-    on_message(f"MLflow at http://127.0.0.1:{port} in a few seconds, from {mask_uri(uri)}; Ctrl-C ends it")
+    on_message(f"MLflow at {ui_address(port)} in a few seconds, from {mask_uri(uri)}; Ctrl-C ends it")
     server = subprocess.Popen(ui_command(uri, port=port), start_new_session=True)
     try:
         code = server.wait()

@@ -99,13 +99,17 @@ def known_engines() -> list[tuple[str, str, str]]:
     ]
 
 
-def known_scorers() -> list[tuple[str, str]]:
-    """Name of each scorer, and what it is."""
-    from evalray.scorers import SCORERS
+def known_scorers() -> list[tuple[str, str, str]]:
+    """Name of each scorer, the arguments it takes, and what it is."""
+    from evalray.scorers import SCORERS, scorer_arguments
 
     modules = Counter(target.partition(":")[0] for target in SCORERS.values())
     return [
-        (name, _description(target, of_class=modules[target.partition(":")[0]] > 1))
+        (
+            name,
+            ", ".join(scorer_arguments(name)) or "-",
+            _description(target, of_class=modules[target.partition(":")[0]] > 1),
+        )
         for name, target in sorted(SCORERS.items())
     ]
 

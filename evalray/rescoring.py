@@ -18,7 +18,7 @@ from evalray.engines.base import EngineConfig
 from evalray.errors import ConfigError, Problem, StoreError
 from evalray.plan import Plan
 from evalray.plan_judges import JudgeFinder, assign_judge
-from evalray.store import RunEntry, StoredRun, read_sweep, scan_runs
+from evalray.store import RunEntry, StoredRun, read_sweep, scan_runs, why_no_run
 from evalray.store.sweep import SWEEP_NAME
 from evalray.suite import ModelEntry, Overrides, Registry
 from evalray.suite.models import Judge
@@ -59,9 +59,7 @@ def plan_rescore(
     entries = [entry for entry in runs if only is None or entry.name == only]
     problems = [problem for name, problem in damaged.items() if only is None or name == only]
     if not entries:
-        raise StoreError(
-            "; ".join(problems) or f"{directory}: holds no run (a run is a folder with run.json)"
-        )
+        raise StoreError("; ".join(problems) or f"{directory}: {why_no_run(directory)}")
     sweep = read_sweep(directory) if (directory / SWEEP_NAME).is_file() else {}
     finder = _finder(sweep, options, registry)
     deployments: dict[tuple[str, str], Deployment] = {}

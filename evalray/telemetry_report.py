@@ -47,11 +47,14 @@ def telemetry_report(path: Path, plot: Path | None = None) -> TelemetryReport:
     if not path.exists():
         raise ConfigError([Problem(str(path), "", "no such file or directory")])
     from evalray.reports import device_energy, measuring_notes, read_run_figures, run_energy
+    from evalray.store import why_no_run
 
     folders = _finished_runs(path.absolute())
     unmeasured = _why_unmeasured(path.absolute(), folders)
     if not folders:
-        raise StoreError("; ".join(f"{path}: no telemetry: {why}" for why in unmeasured or ["holds no run"]))
+        raise StoreError(
+            "; ".join(f"{path}: no telemetry: {why}" for why in unmeasured or [why_no_run(path)])
+        )
     if plot is not None:
         _check_plot(plot, path, folders)
     runs = {}

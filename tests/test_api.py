@@ -7,8 +7,11 @@ import pytest
 import evalray
 from evalray import api
 from evalray.api import plan_suite, run_plan, summarize_path, sync_tracking, tracking_store
-from evalray.errors import ConfigError, DiskFullError, StoreError
+from evalray.compare.sources import find_runs
+from evalray.errors import ConfigError, DiskFullError, EvalRayError, StoreError
+from evalray.rescoring import RescoreOptions, plan_rescore
 from evalray.store import SweepStore
+from evalray.telemetry_report import telemetry_report
 from evalray.types import EvalRecord, Generation, Outcome, RunConfig, Score
 
 _SUITE = """
@@ -75,6 +78,21 @@ def test_tracking_can_be_switched_off(suite: Path) -> None:
 def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no run"):
         summarize_path(tmp_path)
+
+
+def test_a_folder_of_sweeps_names_them(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sweep.json").write_text("{}")
+    named = r"holds sweeps and no run of its own: name one of them \(a, b\)"
+    for reading in (
+        summarize_path,
+        telemetry_report,
+        find_runs,
+        lambda path: plan_rescore(path, None, RescoreOptions()),
+    ):
+        with pytest.raises(EvalRayError, match=named):
+            reading(tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["/proc/x", "file/results"])

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from evalray.catalog import known_benchmarks, known_engines, known_scorers, runnable_benchmarks
+
+DOCS = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
 def test_no_two_scorers_or_engines_share_a_description() -> None:
@@ -12,6 +15,15 @@ def test_no_two_scorers_or_engines_share_a_description() -> None:
         described = [row[-1] for row in rows]
         assert all(described)
         assert len(set(described)) == len(described)
+
+
+def test_the_documentation_names_every_scorer_with_its_arguments() -> None:
+    section = DOCS.read_text().partition("\n### Scorers\n")[2].partition("\n### ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
+    for name, arguments, _ in known_scorers():
+        (row,) = [row for row in rows if f"`{name}`" in row[1]]
+        named = set(re.findall(r"`(\w+)`", row[3]))
+        assert named == set(arguments.split(", ")) - {"-"}
 
 
 @pytest.mark.parametrize(

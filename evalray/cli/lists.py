@@ -63,7 +63,7 @@ def scorers(ctx: typer.Context, json: _Json = False) -> int:
     """Scorers of this version; a suite may also name its own as module:Class."""
     from evalray.catalog import known_scorers
 
-    return _show(ctx.obj, "scorers", ("name", "description"), known_scorers())
+    return _show(ctx.obj, "scorers", ("name", "arguments", "description"), known_scorers())
 
 
 @list_app.command("models")

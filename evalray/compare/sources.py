@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evalray.errors import ConfigError, EvalRayError, Problem, StoreError
-from evalray.store import RunEntry, iter_results, read_run, scan_runs
+from evalray.store import RunEntry, iter_results, read_run, scan_runs, why_no_run
 
 _SUFFIXES = (".summary.json", ".jsonl", ".parquet")
 
@@ -59,8 +59,7 @@ def find_runs(path: Path) -> list[RunSource]:
         raise StoreError("; ".join(damaged.values()))
     runs = [_from_entry(entry, entry.directory) for entry in entries]
     if not runs:
-        hint = "a run is a folder with run.json; `evalray import` makes one of OpenJarvis's files"
-        raise _problem(path, "holds no run", hint)
+        raise _problem(path, why_no_run(path), "`evalray import` makes runs of OpenJarvis's files")
     return runs
 
 

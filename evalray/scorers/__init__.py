@@ -12,7 +12,7 @@ from evalray.scorers.llm_judge import LLMJudgeScorer
 from evalray.scorers.math import MathScorer, extract_math
 from evalray.scorers.mcq import MCQScorer
 from evalray.scorers.number import NumberScorer, extract_number, numbers_equal, parse_number
-from evalray.scorers.registry import SCORERS, build_scorer, scorer_fingerprint
+from evalray.scorers.registry import SCORERS, build_scorer, scorer_arguments, scorer_fingerprint
 from evalray.scorers.text import Extraction, normalize_text
 from evalray.scorers.verdict import verdict
 from evalray.scorers.wildchat import WildChatScorer
@@ -47,6 +47,7 @@ __all__ = [
     "numbers_equal",
     "parse_number",
     "score_of",
+    "scorer_arguments",
     "scorer_fingerprint",
     "verdict",
     "verdict_of",

@@ -118,14 +118,23 @@ def _load(name: str) -> type[Scorer]:
     return found
 
 
-def _argument_problems(name: str, scorer_class: type[Scorer], args: dict[str, Any]) -> list[Problem]:
+def scorer_arguments(name: str) -> list[str]:
+    """The names of the arguments that a scorer takes.  Raises :class:`ConfigError` for an unknown one."""
+    return list(_accepted(_load(name)))
+
+
+def _accepted(scorer_class: type[Scorer]) -> dict[str, inspect.Parameter]:
     given_by_us = _BACKEND_ARGUMENTS if scorer_class.needs_backend else ()
-    accepted = {
+    return {
         parameter.name: parameter
         for parameter in list(inspect.signature(scorer_class.__init__).parameters.values())[1:]
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         and parameter.name not in given_by_us
     }
+
+
+def _argument_problems(name: str, scorer_class: type[Scorer], args: dict[str, Any]) -> list[Problem]:
+    accepted = _accepted(scorer_class)
     takes_any = (
         any(
             parameter.kind is parameter.VAR_KEYWORD

@@ -10,7 +10,7 @@ from evalray.store.reading import iter_generations, iter_results, read_summary
 from evalray.store.run import RunStore
 from evalray.store.stored import StoredRun
 from evalray.store.summary import ENDED, JUDGE_PROBLEM, JUDGING_STOPPED
-from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs
+from evalray.store.sweep import RunEntry, SweepStore, list_runs, read_run, read_sweep, scan_runs, why_no_run
 
 __all__ = [
     "ENDED",
@@ -36,4 +36,5 @@ __all__ = [
     "scan_runs",
     "store_errors",
     "why_failed",
+    "why_no_run",
 ]

@@ -22,6 +22,7 @@ from evalray.store.run import RunStore
 from evalray.types import RunConfig
 
 SWEEP_NAME = "sweep.json"
+_NAMED = 5  # sweeps that a message names
 
 
 class SweepStore:
@@ -219,6 +220,16 @@ def scan_runs(sweep_directory: Path) -> tuple[list[RunEntry], dict[str, str]]:
         except StoreError as error:
             damaged[directory.name] = str(error)
     return entries, damaged
+
+
+def why_no_run(directory: Path) -> str:
+    """What to say of a directory in which :func:`scan_runs` found nothing: the sweeps in it, if it holds some."""
+    with store_errors(directory):
+        sweeps = sorted(folder.name for folder in directory.glob("[!.]*") if (folder / SWEEP_NAME).is_file())
+    if not sweeps:
+        return "holds no run (a run is a folder with run.json)"
+    named = ", ".join(sweeps[:_NAMED]) + (f" and {len(sweeps) - _NAMED} more" if len(sweeps) > _NAMED else "")
+    return f"holds sweeps and no run of its own: name one of them ({named})"
 
 
 def read_sweep(sweep_directory: Path) -> dict[str, Any]:

@@ -242,13 +242,11 @@ def _cell(
         config.dataset_split, config.dataset_subset = merged.get("split"), merged.get("subset")
     if listing is not None and listing.shadows:
         notes.append(f"{entry.name} is {listing.folder}, which hides {listing.shadows[0]}")
-    reasons = tuple(_reasons(config, engine, benchmark, registry))
+    reasons = tuple(_reasons(config, engine, benchmark))
     return Cell(index, model, engine, config, benchmark, reasons, tuple(notes))
 
 
-def _reasons(
-    config: RunConfig, engine: EngineChoice, benchmark: Benchmark | None, registry: Registry
-) -> list[str]:
+def _reasons(config: RunConfig, engine: EngineChoice, benchmark: Benchmark | None) -> list[str]:
     reasons = []
     if benchmark is None:
         reasons.append(f"benchmark {config.benchmark!r} is not available in this version")
@@ -256,11 +254,6 @@ def _reasons(
         reasons.append(f"backend {config.backend!r} is not available in this version")
     if engine.unsupported:
         reasons.append(engine.unsupported)
-    if benchmark is not None and not registry.has_scorer(config.scorer):
-        hint = nearest_hint(config.scorer, registry.scorers)
-        reasons.append(
-            f"scorer {config.scorer!r} is not available in this version" + (f" ({hint})" if hint else "")
-        )
     return reasons
 
 

@@ -7,7 +7,14 @@ its own.  Importing this package imports no MLflow.
 from evalray.tracking.sync import SyncReport, sync_sweep
 from evalray.tracking.sync_path import SyncedSweep, sync_sweeps
 from evalray.tracking.tracker import MlflowTracker, TrackingStatus
-from evalray.tracking.uri import artifact_root, is_server, mask_uri, resolve_tracking_uri, ui_command
+from evalray.tracking.uri import (
+    artifact_root,
+    is_server,
+    mask_uri,
+    resolve_tracking_uri,
+    ui_address,
+    ui_command,
+)
 
 __all__ = [
     "MlflowTracker",
@@ -20,5 +27,6 @@ __all__ = [
     "resolve_tracking_uri",
     "sync_sweep",
     "sync_sweeps",
+    "ui_address",
     "ui_command",
 ]

@@ -71,6 +71,14 @@ def mask_uri(text: str) -> str:
     return _QUERY_SECRET.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
+def ui_address(port: int) -> str:
+    """Where that server's page shows runs.
+
+    Its front page is that of MLflow's GenAI side, on which an experiment is its traces: nothing is to be seen there.
+    """
+    return f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+
+
 def ui_command(uri: str, artifacts: Path | None = None, port: int = 5000) -> list[str]:
     """The command that serves a direct store at ``http://127.0.0.1:<port>``, runs and artifacts.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from evalray.tracking import artifact_root, mask_uri, resolve_tracking_uri, ui_command
+from evalray.tracking import artifact_root, mask_uri, resolve_tracking_uri, ui_address, ui_command
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,17 @@ def test_the_ui_command_serves_the_store_on_loopback_only(tmp_path: Path) -> Non
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--port") + 1] == "5123"
     assert command[command.index("--default-artifact-root") + 1] == (tmp_path / "mlartifacts").as_uri()
+
+
+def test_the_address_of_the_ui_is_one_on_which_mlflows_page_shows_runs() -> None:
+    found = find_spec("mlflow")
+    assert found is not None
+    assert found.origin is not None
+    scripts = Path(found.origin).parent.glob("server/js/build/static/js/*.js")
+    code = "".join(script.read_text(errors="replace") for script in scripts)
+    key, _, value = ui_address(5000).rpartition("?")[2].partition("=")
+    assert f'"{key}"' in code
+    assert f'"{value}"' in code
 
 
 def test_importing_tracking_imports_no_mlflow() -> None:
