@@ -359,9 +359,9 @@ class DeploymentRun:
             await self._publish(cell)
 
     async def _catch_up(self, cell: Cell) -> None:
-        """Device figures that an earlier process did not come to, since it was killed."""
+        """Device figures that an earlier process did not come to, or of which more is known now."""
         if self._around.telemetry is not None and cell.config.telemetry and self.deployment.computes_here:
-            await self._around.telemetry.catch_up(cell.store.name)
+            await self._around.telemetry.catch_up(cell.store.name, self.deployment)
 
     async def settle_telemetry(self) -> None:
         """The sweep is over: device figures once more, where others on the same devices ended later."""

@@ -12,6 +12,7 @@ The driver alone writes; everything that is derived can be derived again from th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import threading
@@ -105,6 +106,11 @@ class EngineLife:
         plain["peak"] = None if self.peak is None else _PEAK.dump_python(self.peak, mode="json")
         return plain
 
+    def facts(self) -> tuple[Any, ...]:
+        """What its requests' FLOPs, MFU and MBU depend on beside themselves, as plain values."""
+        plain = self.to_dict()
+        return tuple(plain[name] for name in ("shape", "peak", "param_count_b", "active_params_b"))
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineLife:
         """Raises ``ValueError`` where a value is of the wrong kind; keys it does not know are ignored."""
@@ -197,6 +203,12 @@ class Recorder:
         life.ended_at = at
         end = {"engine_id": life.engine_id, "ready_at": life.ready_at, "ended_at": at}
         self._lines(_ENGINES, [end if life.counters is None else {**end, "counters": life.counters}])
+
+    def known_later(self, life: EngineLife) -> None:
+        """Keep what has become known of a replica of an earlier process, in place of what its line says."""
+        self.engine(life)
+        if math.isfinite(life.ended_at):
+            self.ended(life, life.ended_at)
 
     def judged(self, generations: Sequence[Generation]) -> None:
         """Keep the requests that a judge answered, without what was said."""
@@ -321,6 +333,22 @@ def read_ticks(directory: Path, node_id: str, stretch: str) -> Iterator[Recorded
         clocks = [node.clock, *(pair for part in own for pair in part.clocks)]
         dropped, damaged = sum(part.dropped for part in own), len(paths) - len(read)
         yield RecordedTicks(node, clocks, as_arrays, dropped, damaged)
+
+
+def recorded_node(directory: Path, node_id: str, stretch: str) -> NodeInfo | None:
+    """A node as one of its monitors described it in a stretch; ``None`` where nothing readable says so."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in _parts(directory / FOLDER, node_id):
+        with contextlib.suppress(
+            OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException
+        ):
+            about = json.loads(pq.read_schema(path).metadata[_META])
+            node = NodeInfo.from_dict(about["node"])
+            if (about.get("stretch", ""), node.node_id) == (stretch, node_id):
+                return node
+    return None
 
 
 @dataclass(slots=True)

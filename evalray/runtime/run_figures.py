@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,10 @@ class Part:
         return any(life.stretch == stretch and math.isinf(life.ended_at) for life in self.lives)
 
 
-def write_run(
-    run_directory: Path, asked: list[Asked], parts: list[Part], journal_bytes: int, *, provisional: bool
-) -> None:
-    """Write both files.  ``journal_bytes``: how much of the run's journal is in them; ``provisional``: whether
-    others that share its devices are still at work.  Raises ``OSError``."""
+def write_run(run_directory: Path, asked: list[Asked], parts: list[Part], state: Mapping[str, Any]) -> None:
+    """Write both files.  ``state``: by what they are known to be out of date later: ``journal_bytes``, how much
+    of the run's journal is in them; ``provisional``, whether others that share its devices are still at work;
+    ``facts``, a digest of its engines' shapes and peaks.  Raises ``OSError``."""
     warm = _warmup(run_directory, asked)
     rows = [_row(each, parts[each.part], each in warm) for each in asked]
     folder = run_directory / "telemetry"
@@ -73,8 +72,7 @@ def write_run(
     measured = [each for each in asked if each not in warm]
     about = _run_figures(measured or asked, parts)
     about["warmup_samples_excluded"] = len(warm)
-    about["journal_bytes"] = journal_bytes
-    about["provisional"] = provisional
+    about |= state
     with replacing(folder / FIGURES) as beside:
         beside.write_text(json.dumps(_finite(about), indent=1), encoding="utf-8")
 
@@ -213,7 +211,7 @@ def _run_figures(asked: Sequence[Asked], parts: Sequence[Part]) -> dict[str, Any
     missing = dict.fromkeys(life.shape_reason for life in lives if life.shape is None and life.shape_reason)
     missing |= dict.fromkeys(
         (life.peak.detail if life.peak else "")
-        or "no peak is known: run `evalray hardware probe`, or give gpu_peak_tflops and gpu_peak_bandwidth_gb_s"
+        or "no peak is known: give gpu_peak_tflops and gpu_peak_bandwidth_gb_s in the suite, and repeat the command"
         for life in lives
         if life.shape is not None and not (life.peak and life.peak.flops_per_second)
     )

@@ -11,39 +11,28 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from evalray.engines import EngineInfo, WorkCounters, resolve_model_path
-from evalray.errors import EvalRayError
+from evalray.engines import EngineInfo, WorkCounters
 from evalray.plan import Deployment
 from evalray.runtime.actor import ActorFacts
+from evalray.runtime.engine_facts import learn_later, own_devices, parameter_counts, peak_of, shape_of
 from evalray.runtime.monitor import MonitorLink, node_without_meters
 from evalray.runtime.recording import EngineLife, Recorder
 from evalray.runtime.telemetry_figures import figures_of_runs, is_overdue
 from evalray.store import is_disk_full
 from evalray.telemetry import (
     Batch,
-    DeviceInfo,
-    DeviceKind,
     LatestReadings,
     NodeInfo,
-    Peak,
     ShapeResult,
-    match_of_all,
-    model_shape,
     read_clocks,
-    resolve_peak,
-    visible_gpus,
 )
 from evalray.types import Generation
 
 #: An engine that is ready waits this long for its node's monitor.
 _MONITOR_SECONDS = 5.0
-_ADVICE = (
-    "run `evalray hardware probe` there, or give gpu_peak_tflops and gpu_peak_bandwidth_gb_s in the suite"
-)
 _OVER_NODES = "the replica's GPUs are on several nodes, and their energy is not put together yet"
 
 
@@ -90,13 +79,21 @@ class SweepTelemetry:
             return None
         return JudgeWatch(self, judge)
 
-    async def catch_up(self, run: str) -> None:
-        """Work out figures that an earlier process of the sweep was killed before.  Never raises."""
+    async def catch_up(self, run: str, deployment: Deployment) -> None:
+        """Work out figures that an earlier process of the sweep was killed before, or that peaks and parameter
+        counts given since make others.  Never raises."""
         try:
+            await self.learn(run, deployment)
             if await asyncio.to_thread(is_overdue, self.directory, run):
                 await self.work_out([run])
         except Exception as error:  # noqa: BLE001 -- the run has its results without it
             self.trouble(error)
+
+    async def learn(self, run: str, deployment: Deployment) -> None:
+        """Write down what has become known of a run's earlier replicas.  Raises ``OSError``."""
+        await asyncio.to_thread(
+            learn_later, self.directory, self.recorder, run, deployment, local=self._local
+        )
 
     async def work_out(self, runs: Sequence[str], stretch: str = "") -> bool:
         """Write figures of ``runs``, provisional where others go on in ``stretch``.  Whether there are any.
@@ -205,11 +202,11 @@ class PoolWatch:
     def _life(self, engine_id: str, facts: ActorFacts, concurrency: int, node: NodeInfo | None) -> EngineLife:
         deployment = self._deployment
         config = deployment.engine_config
-        own = () if facts.spans_nodes else _own_devices(deployment, node, facts.visible_gpus)
-        figures = _figures_given(deployment)
+        own = () if facts.spans_nodes else own_devices(deployment, node, facts.visible_gpus)
         if self._shape is None:
-            self._shape = _shape_of(deployment)
+            self._shape = shape_of(deployment)
         shape = self._shape.shape
+        total, active = parameter_counts(deployment, shape)
         batched = config.engine_args.get("max_num_batched_tokens")
         return EngineLife(
             engine_id=engine_id,
@@ -222,12 +219,11 @@ class PoolWatch:
             runs=self._runs,
             shape=shape,
             shape_reason=self._shape.reason,
-            peak=_peak_of(deployment, node, own, shape.compute_dtype if shape else "bf16"),
+            peak=peak_of(deployment, node, own, shape.compute_dtype if shape else "bf16"),
             devices=max(1, math.ceil(deployment.gpus_per_replica)),
             max_batched_tokens=batched if isinstance(batched, int) else None,
-            param_count_b=figures.get("param_count_b") or (shape.total_params / 1e9 if shape else None),
-            active_params_b=figures.get("active_params_b")
-            or (shape.active_matmul_params / 1e9 if shape and shape.weights.experts else None),
+            param_count_b=total,
+            active_params_b=active,
             tensor_parallel=deployment.tensor_parallel,
             judge=not self._runs,
             stretch=self._sweep.recorder.stretch,
@@ -250,6 +246,8 @@ class DeploymentWatch(PoolWatch):
             self.end_lives()
             self.ended_at = time.time()
             await self._sweep.flush(time.monotonic())
+            for run in self._runs:
+                await self._sweep.learn(run, self._deployment)
             return await self._sweep.work_out(self._runs, self._sweep.recorder.stretch)
         except Exception as error:  # noqa: BLE001 -- the runs have their results without it
             self._sweep.trouble(error)
@@ -296,63 +294,3 @@ class JudgeWatch(PoolWatch):
 
 def _is_measured(deployment: Deployment) -> bool:
     return deployment.computes_here and any(run.config.telemetry for run in deployment.runs)
-
-
-def _figures_given(deployment: Deployment) -> dict[str, Any]:
-    """The model's hardware figures from the suite."""
-    return deployment.runs[0].config.metadata if deployment.runs else {}
-
-
-def _own_devices(
-    deployment: Deployment, node: NodeInfo | None, visible: str | None
-) -> tuple[DeviceInfo, ...]:
-    """The devices a replica computes on: the GPUs it sees, else the node's processors and their memory."""
-    if node is None:
-        return ()
-    if deployment.gpus_per_replica:
-        return visible_gpus(node.devices, visible) if visible is not None else visible_gpus(node.devices, "")
-    return tuple(device for device in node.devices if device.kind is not DeviceKind.GPU)
-
-
-def _shape_of(deployment: Deployment) -> ShapeResult:
-    config, figures = deployment.engine_config, _figures_given(deployment)
-    return model_shape(
-        _model_files(config.path, config.model),
-        param_count_b=figures.get("param_count_b"),
-        active_params_b=figures.get("active_params_b"),
-    )
-
-
-def _model_files(path: str | None, model: str) -> Path | None:
-    """Where the model's description is on this machine: its file or folder, or the hub's cache."""
-    if path:
-        with contextlib.suppress(EvalRayError, OSError, ValueError):
-            return resolve_model_path(path)
-        return Path(path) if Path(path).exists() else None
-    if Path(model).exists():
-        return Path(model)
-    with contextlib.suppress(Exception):
-        from huggingface_hub import try_to_load_from_cache
-
-        found = try_to_load_from_cache(model, "config.json")
-        if isinstance(found, str):
-            return Path(found).parent
-    return None
-
-
-def _peak_of(deployment: Deployment, node: NodeInfo | None, own: Sequence[DeviceInfo], dtype: str) -> Peak:
-    """The peak of one of a replica's devices.  A probe counts where it was made on the node itself."""
-    figures = _figures_given(deployment)
-    gpus = [device for device in own if device.kind is DeviceKind.GPU]
-    device = f"cuda:{gpus[0].index}" if gpus else "" if deployment.gpus_per_replica else "cpu"
-    peak = resolve_peak(
-        dtype,
-        match=match_of_all(gpus) if gpus else None,
-        probe=node.probes.get(device) if node else None,
-        suite_tflops=figures.get("gpu_peak_tflops"),
-        suite_bandwidth_gb_s=figures.get("gpu_peak_bandwidth_gb_s"),
-    )
-    if device == "cpu" and not peak.detail and None in (peak.flops_per_second, peak.bytes_per_second):
-        where = f"node {node.node_id[:8]}" if node else "the replica's node, which was not sampled,"
-        return replace(peak, detail=f"no hardware probe of {where} is known: {_ADVICE}")
-    return peak

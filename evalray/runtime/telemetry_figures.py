@@ -9,6 +9,7 @@ cluster included, since they share its joules.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,11 +59,13 @@ def figures_of_runs(
     from evalray.reports import write_power  # here, since actors import this module and no report
 
     sizes = {name: _journal_bytes(directory, name) for name in runs}
+    lives = read_engines(directory)
     asked, parts = _analysed(directory, runs)
     written = [name for name in runs if asked[name]]
     for name in written:
         provisional = any(parts[each.part].is_shared_in(stretch) for each in asked[name])
-        write_run(directory / name, asked[name], parts, sizes[name], provisional=provisional)
+        state = {"journal_bytes": sizes[name], "provisional": provisional, "facts": _facts(lives, name)}
+        write_run(directory / name, asked[name], parts, state)
     for name in written:
         try:
             write_power(directory / name, power_timeline(run_parts(asked[name], parts)))
@@ -95,7 +98,7 @@ def _analysed(directory: Path, runs: Sequence[str]) -> tuple[dict[str, list[Aske
 
 def is_overdue(directory: Path, run: str) -> bool:
     """Whether engines of record worked for a run after its figures were worked out last, or others who shared
-    their devices went on after that.
+    their devices went on after that, or more is known of its engines' shapes and peaks than then.
 
     That is so where the process that ran them was killed before it came to the figures, or to the last of them.
     """
@@ -103,8 +106,16 @@ def is_overdue(directory: Path, run: str) -> bool:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         known = json.loads((directory / run / "telemetry" / FIGURES).read_text(encoding="utf-8"))
     if isinstance(known, dict) and known.get("journal_bytes") == _journal_bytes(directory, run):
-        return known.get("provisional") is True
+        if known.get("provisional") is True:
+            return True
+        return known.get("facts") != _facts(read_engines(directory), run)
     return any(run in life.runs for life in read_engines(directory))
+
+
+def _facts(lives: Iterable[EngineLife], run: str) -> str:
+    """A digest of what is known of the shapes and peaks of a run's engines."""
+    known = {json.dumps(life.facts(), sort_keys=True) for life in lives if run in life.runs}
+    return hashlib.sha256("\n".join(sorted(known)).encode()).hexdigest()[:16]
 
 
 def _journal_bytes(directory: Path, run: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from evalray.engines.base import EngineConfig
 from evalray.plan import Deployment
-from evalray.runtime.telemetry import _peak_of
+from evalray.runtime.engine_facts import peak_of
 from evalray.telemetry import (
     ClockPair,
     DeviceInfo,
@@ -41,13 +41,13 @@ def _driver_has_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_processor_is_measured_against_the_probe_of_its_own_node() -> None:
-    peak = _peak_of(_DEPLOYMENT, _node(cpu=_PROBE), (), "bf16")
+    peak = peak_of(_DEPLOYMENT, _node(cpu=_PROBE), (), "bf16")
     assert (peak.flops_per_second, peak.flops_source) == (5e11, PeakSource.ACHIEVABLE)
 
 
 @pytest.mark.parametrize(("node", "said"), [(_node(), "node 01234567"), (None, "not sampled")])
 def test_the_drivers_probe_is_no_other_nodes(node: NodeInfo | None, said: str) -> None:
-    peak = _peak_of(_DEPLOYMENT, node, (), "bf16")
+    peak = peak_of(_DEPLOYMENT, node, (), "bf16")
     assert (peak.flops_per_second, peak.bytes_per_second) == (None, None)
     assert said in peak.detail
     assert "evalray hardware probe" in peak.detail
@@ -55,9 +55,9 @@ def test_the_drivers_probe_is_no_other_nodes(node: NodeInfo | None, said: str) -
 
 def test_a_gpu_is_measured_against_the_probe_of_that_gpu_on_its_node() -> None:
     on_gpu = Deployment("m", EngineConfig("m", "vllm"), gpus_per_replica=1)
-    assert _peak_of(on_gpu, _node(cpu=_PROBE), (_GPU,), "bf16").flops_per_second is None
+    assert peak_of(on_gpu, _node(cpu=_PROBE), (_GPU,), "bf16").flops_per_second is None
     node = NodeInfo("n", (), 0.0, ClockPair(0.0, 1e9), probes={"cuda:1": _PROBE, "cuda:0": _PROBE})
-    assert _peak_of(on_gpu, node, (_GPU,), "bf16").flops_per_second == 5e11
+    assert peak_of(on_gpu, node, (_GPU,), "bf16").flops_per_second == 5e11
 
 
 def test_a_nodes_probes_come_back_as_they_were_recorded() -> None:
