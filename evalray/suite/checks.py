@@ -114,4 +114,8 @@ def _check_layers(
         examples = len(benchmark.fewshot)
         if num_fewshot > examples:
             message = f"{num_fewshot} is more than the {examples} worked examples of {benchmark.name}"
-            yield Problem(source, f"{where}.num_fewshot", message, f"at most {examples}")
+            hint = f"at most {examples}"
+            if not examples:
+                message = f"{num_fewshot}, but {benchmark.name} has no worked examples"
+                hint = f"put rows into {benchmark.folder / 'fewshot.jsonl'}"
+            yield Problem(source, f"{where}.num_fewshot", message, hint)

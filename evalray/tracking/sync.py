@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from evalray.errors import TrackingError
 from evalray.reports import PowerFiles, ReportedRun, SweepReport, collect
 from evalray.store import RunEntry, list_runs, read_sweep
+from evalray.store.sweep import SWEEP_NAME
 from evalray.tracking import payload
 from evalray.tracking.client import KEY_TAG, NOTE_TAG, PARENT_TAG, SYNCED_TAG, TABLES_TAG, Store
 from evalray.tracking.limits import MAX_PARAM_VALUE, fit, legal_keys
@@ -175,7 +176,8 @@ def sync_open(handle: SweepHandle, report: SweepReport) -> SyncReport:
         (done.logged if sent else done.unchanged).append(run.name)
     for name in report.unfinished:
         child = child_run(handle, entries[name])
-        _settle(handle, child, "KILLED", None)
+        folder = entries[name].directory
+        _settle(handle, child, "KILLED", _last_written(folder / "run.json", folder / "generations.jsonl"))
         done.warnings.append(f"{name}: no summary yet; run `evalray summarize {handle.directory}` first")
     _sync_parent(handle, report)
     return done
@@ -184,14 +186,16 @@ def sync_open(handle: SweepHandle, report: SweepReport) -> SyncReport:
 def sync_run(handle: SweepHandle, entry: RunEntry, run: ReportedRun) -> bool:
     """Send one run's parameters, metrics, dataset and artifacts; ``False`` where they are there."""
     summary, store = run.summary, handle.store
-    child = child_run(handle, entry, summary.started_at)
+    # A run whose engine did not start has a summary and no times.
+    ended_at = _last_written(entry.summary_path) if summary.ended_at is None else summary.ended_at
+    child = child_run(handle, entry, summary.started_at or _number(handle.sweep.get("started_at")))
     run_id = child.info.run_id
     power = _power_files(entry)
     contents = [path.read_bytes() for path in power]
     state = _digest(_FORMAT, entry.summary_path.read_bytes(), _json(asdict(entry.manifest)), *contents)
     status = _STATUS.get(summary.status, "FINISHED")
     if child.data.tags.get(SYNCED_TAG) == state:
-        _settle(handle, child, status, summary.ended_at)
+        _settle(handle, child, status, ended_at)
         return False
     params, changed = _new_params(child, payload.flat_params(_run_facts(entry)))
     tags = {
@@ -219,7 +223,7 @@ def sync_run(handle: SweepHandle, entry: RunEntry, run: ReportedRun) -> bool:
     for path in power:
         store.log_artifact(run_id, path, "telemetry")
     store.log(run_id, tags={TABLES_TAG: json.dumps(tables), SYNCED_TAG: state})
-    _settle(handle, child, status, summary.ended_at)
+    _settle(handle, child, status, ended_at)
     child.data.tags[SYNCED_TAG] = state
     return True
 
@@ -231,7 +235,8 @@ def _sync_parent(handle: SweepHandle, report: SweepReport) -> None:
     contents = [path.read_bytes() for path in files if path.exists()]
     state = _digest(_FORMAT, _json(metrics), note, _json(handle.sweep), *contents)
     ends = [run.summary.ended_at for run in report.runs if run.summary.ended_at is not None]
-    ended_at = max(ends, default=None)
+    written = [handle.directory / name for name in (SWEEP_NAME, *_REPORTS)]
+    ended_at = max(ends, default=None) or _last_written(*written)
     if handle.parent.data.tags.get(SYNCED_TAG) == state:
         _settle(handle, handle.parent, sweep_status(report), ended_at)
         return
@@ -267,12 +272,20 @@ def _settle(handle: SweepHandle, run: Run, status: str, ended_at: float | None) 
     handle.statuses[run_id] = status
 
 
+def _last_written(*paths: Path) -> float | None:
+    """When the newest of those files that are there was written: a sync may come long after the sweep."""
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=None)
+
+
 def sweep_status(report: SweepReport) -> str:
-    """Worst first: a failed run fails the sweep, an unfinished one leaves it resumable."""
+    """Worst first: a failed run fails the sweep, an unfinished one leaves it resumable.
+
+    A sweep of which no run came to its first sample failed as well.
+    """
     states = {run.summary.status for run in report.runs}
-    if "failed" in states:
+    if "failed" in states or not (report.runs or report.unfinished):
         return "FAILED"
-    return "KILLED" if "partial" in states or report.unfinished or not report.runs else "FINISHED"
+    return "KILLED" if "partial" in states or report.unfinished else "FINISHED"
 
 
 def experiment_name(sweep: dict[str, Any], sweep_dir: Path) -> str:

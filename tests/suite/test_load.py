@@ -98,6 +98,12 @@ def test_a_byte_order_mark_is_no_mistake(registry: Registry, tmp_path: Path) -> 
         (VALID + "max_samples = -1\n", "benchmarks[0].max_samples", "-1 must be", ""),
         (VALID + "epochs = 2\npass_k = [1, 3]\n", "benchmarks[0].pass_k", "3 is more than epochs = 2", "3"),
         (VALID + "num_fewshot = 4\n", "benchmarks[0].num_fewshot", "4 is more than the 1", "at most 1"),
+        (
+            MODEL + "[[benchmarks]]\nname = 'quickstart'\nnum_fewshot = 1\n",
+            "benchmarks[0].num_fewshot",
+            "1, but quickstart has no worked examples",
+            "fewshot.jsonl",
+        ),
         ("[run]\nmax_error_rate = 1.5\n" + VALID, "run.max_error_rate", "1.5 must be", ""),
         ("[telemetry]\nprometheus_prot = 1\n" + VALID, "telemetry.prometheus_prot", "unknown key", "port"),
         ("[telemetry]\nprometheus_port = -1\n" + VALID, "telemetry.prometheus_port", "-1 must be", ""),

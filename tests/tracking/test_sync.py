@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -185,6 +186,29 @@ def test_a_run_without_summary_is_killed_until_it_has_one(
     sync_sweep(make_sweep(), uri=sqlite_uri, experiment=experiment)
     assert seen.child(experiment).info.run_id == run_id
     assert {run.info.status for run in seen.runs(experiment)} == {"FINISHED"}
+
+
+def test_a_sweep_that_is_sent_later_ended_when_it_did(
+    make_sweep: MakeSweep, seen: Any, sqlite_uri: str, experiment: str
+) -> None:
+    began, ended = 1_700_000_000, 1_700_000_060
+    about = {"started_at": float(began)}
+    never_began = make_sweep("never-began", cells=[], sweep=about)
+    no_engine = make_sweep("no-engine", sweep=about)
+    (summary,) = no_engine.glob("*.summary.json")
+    figures = json.loads(summary.read_text()) | {"started_at": None, "ended_at": None}
+    summary.write_text(json.dumps(figures))
+    unfinished = make_sweep("unfinished", sweep=about, finalize=False)
+    for sweep in (never_began, no_engine, unfinished):
+        for path in sweep.rglob("*"):
+            os.utime(path, (ended, ended))
+        sync_sweep(sweep, uri=sqlite_uri, experiment=experiment)
+    runs = seen.runs(experiment)
+    assert {run.info.end_time for run in runs} == {ended * 1000}
+    assert {run.info.start_time for run in seen.parents(experiment)} == {began * 1000}
+    status = {run.info.run_name: run.info.status for run in seen.parents(experiment)}
+    assert status["never-began"] == "FAILED"
+    assert status["unfinished"] == "KILLED"
 
 
 def test_artifacts_are_there_and_whole(
