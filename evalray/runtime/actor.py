@@ -59,6 +59,8 @@ class ActorFacts:
     """Its ``CUDA_VISIBLE_DEVICES``, as Ray set it."""
     spans_nodes: bool = False
     """Its GPUs are not its node's alone."""
+    placed_monotonic: float | None = None
+    """When it got its place, by its node's monotonic clock: before its first request, after its predecessor's last."""
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class EngineActor:
 
         self._node_id = ray.get_runtime_context().get_node_id()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return ActorFacts(self._node_id, os.getpid(), visible, self._config.spans_nodes)
+        return ActorFacts(self._node_id, os.getpid(), visible, self._config.spans_nodes, time.monotonic())
 
     async def ping(self) -> int:
         return len(self._queue) + self._in_flight

@@ -72,6 +72,9 @@ class EngineLife:
     tensor_parallel: Annotated[int, Field(ge=1)] = 1
     """Devices that split each layer; ``devices`` counts pipeline stages too."""
     judge: bool = False
+    placed_monotonic: float | None = None
+    """When it got its place, by its node's monotonic clock, which orders it and its requests whatever the wall
+    clocks of driver and node are at."""
     stretch: str = ""
     """Which process of the sweep it is of."""
     ended_at: float = math.inf

@@ -226,6 +226,7 @@ class PoolWatch:
             active_params_b=active,
             tensor_parallel=deployment.tensor_parallel,
             judge=not self._runs,
+            placed_monotonic=facts.placed_monotonic,
             stretch=self._sweep.recorder.stretch,
         )
 

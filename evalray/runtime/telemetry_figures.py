@@ -150,14 +150,22 @@ class _Lives:
     def that_answered(self, generation: Generation, run: str | None) -> EngineLife | None:
         """The replica's last life that had begun by then, of those that worked for ``run`` (``None``: as a judge).
 
-        The clocks of driver and node may differ a little.
+        By the node's monotonic clock where that is known: those of driver and node may differ by any amount.
         """
-        sent = generation.timeline.sent_at
+        sent, mark = generation.timeline.sent_at, generation.timeline.sent_monotonic
         replica = self._of_replica.get((generation.engine_id, generation.node_id), ())
         fitting = [life for life in replica if (life.judge if run is None else run in life.runs)]
         if sent is None or not fitting:
             return None
-        begun = [life for life in fitting if life.ready_at <= sent]
+        begun = [
+            life
+            for life in fitting
+            if (
+                life.ready_at <= sent
+                if mark is None or life.placed_monotonic is None
+                else life.placed_monotonic <= mark
+            )
+        ]
         return begun[-1] if begun else fitting[0]
 
 

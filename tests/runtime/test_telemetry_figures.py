@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -64,7 +65,8 @@ class Recorded:
         self, engine: str, runs: tuple[str, ...], ready: float, end: float = math.inf, **more: Any
     ) -> None:
         values = {"shape": _shape(), "judge": not runs, "stretch": self.recorder.stretch, **more}
-        life = EngineLife(engine, "node", engine, _WALL + ready, (_GPU.device_id,), 1, runs, **values)
+        devices = values.pop("device_ids", (_GPU.device_id,))
+        life = EngineLife(engine, "node", engine, _WALL + ready, devices, 1, runs, **values)
         self.recorder.engine(life)
         if math.isfinite(end):
             self.recorder.ended(life, _WALL + end)
@@ -154,6 +156,26 @@ def test_a_clock_that_is_moved_back_during_the_run_moves_no_joule(recorded: Reco
     assert figures["energy_joules"] == pytest.approx(8 * _WATTS, rel=0.01)
     assert figures["seconds"] == pytest.approx(14)
     assert figures["avg_power_watts"] == pytest.approx(_WATTS)
+
+
+@pytest.mark.parametrize("skew", [-3.0, 0.0, 3.0])
+def test_a_replica_that_moved_to_another_gpu_leaves_the_first_its_own_joules_whatever_the_clocks_say(
+    recorded: Recorded, skew: float
+) -> None:
+    """``skew``: how far the driver's clock, which dates the lives, is ahead of the node's."""
+    other = dataclasses.replace(_GPU, device_id="GPU-b", index=1)
+    ticks = [
+        Tick(device, k / 10, k / 10 * _WATTS, _WATTS, *[None] * 7) for k in range(300) for device in (0, 1)
+    ]
+    info = NodeInfo("node", (_GPU, other), 0.1, ClockPair(0, _WALL))
+    recorded.recorder.keep(0, info, Batch(ticks, ClockPair(30, _WALL + 30)))
+    recorded.recorder.flush()
+    recorded.life("m/0", ("b_m",), 1 + skew, placed_monotonic=0.5)
+    recorded.life("m/0", ("b_m",), 14 + skew, placed_monotonic=13.0, device_ids=("GPU-b",))
+    recorded.run("m", "m/0", [(2, 5), (5, 12), (14.5, 16), (16, 20)])
+    figures_of_runs(recorded.directory, ["b_m"])
+    joules = {each["device_id"]: each["attributed_joules"] for each in recorded.figures("b_m")["devices"]}
+    assert joules == {"GPU-a": pytest.approx(1000, rel=0.02), "GPU-b": pytest.approx(550, rel=0.02)}
 
 
 def test_engines_beside_are_charged_within_the_time_of_the_run_alone(recorded: Recorded) -> None:
