@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from evalray.scorers.text import (
     NOTHING,
+    TAKING_BACK,
     Extraction,
     before_run_on,
     lower_in_place,
@@ -94,6 +95,11 @@ _ANOTHER = re.compile(
     _CLOSE
     + r"(?:(?:,? ?(?:and|or|und|oder|et|ou|y|o)\b|[,&/;|]) ?){1,2}"
     + r"[(\[\"']{0,2}([A-Za-z])(?=$|[)\].,;:!?\"'\n}]| (?:and|or|und|oder|&))"
+)
+# ``A? B``, ``A ... wait, B.``, ``A. No, B``: what ends its line takes the first letter back.
+_TAKEN_BACK = re.compile(
+    _CLOSE + TAKING_BACK + r"[(\[\"']{0,2}([A-Z])[)\]\"'.!]{0,3}(?:$|\n)",
+    re.MULTILINE,
 )
 _LOWERCASE_END = re.compile(r"[)}\]>.,;:!?\"']{0,4}(?: ?$|\n|[)\].:,;] )", re.MULTILINE)
 # A lone A or I counts inside a sentence only where no English sentence could have the word.
@@ -269,7 +275,7 @@ class _Reading:
             return None
         if position and text[position - 1] == "\n" and not self._is_labelled_line(text, end, letter):
             return None
-        another = _ANOTHER.match(text, end)
+        another = _ANOTHER.match(text, end) or _TAKEN_BACK.match(text, end)
         if (
             another is not None
             and another.group(1).upper() in self.letters

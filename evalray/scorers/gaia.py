@@ -198,6 +198,7 @@ class GAIAScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "gaia"
+    version: ClassVar[int] = 2
     summary_rates: ClassVar[Mapping[str, str]] = {
         "gaia_official": "gaia_official",
         "gaia_human": "gaia_human",

@@ -43,6 +43,7 @@ _COMMON = (
 class ComparisonScorer(Scorer):
     """A judge decides by ``criteria`` whether the answer says what the reference says."""
 
+    version: ClassVar[int] = 2
     criteria: ClassVar[tuple[str, ...]]
 
     @property
@@ -133,6 +134,7 @@ class SimpleQAScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "simpleqa"
+    version: ClassVar[int] = 2
     summary_rates: ClassVar[Mapping[str, str]] = {
         "not_attempted_rate": "not_attempted",
         "correct_given_attempted": "correct_given_attempted",

@@ -52,6 +52,7 @@ class MCQScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "mcq"
+    version: ClassVar[int] = 2
 
     letters: str = "ABCDEFGHIJ"
     judge: bool = False

@@ -26,6 +26,7 @@ from typing import ClassVar
 from evalray.scorers.base import Answer, Scorer
 from evalray.scorers.text import (
     NOTHING,
+    TAKING_BACK,
     Extraction,
     before_run_on,
     boxed_contents,
@@ -71,6 +72,8 @@ _GOES_ON = re.compile(r"[/:]\d|\.\d| ?\^| ?\*\*|[\u00b2\u00b3\u00b9\u2070-\u2079
 _LIST_GOES_ON = re.compile(
     r"%?(?:(?:,| and| or| to|;| -|-| [+*/\u00d7\u00f7]|[+*\u00d7\u00f7]| \\times) ?\$?[-+]?\d| \d)"
 )
+_TAKEN_BACK = re.compile(r"[)\]}\"'$% ]{0,3}" + TAKING_BACK + r"\$?")
+_LINE_ENDS = re.compile(r"[)\]\"'.!$ ]{0,3}(?:$|\n)")
 _GROUP_OF_DIGITS = re.compile(r"0\d\d(?!\d)")
 _GLUED_WORD = re.compile(r"[^\W\d_]+")
 _UNITS = frozenset(
@@ -171,6 +174,8 @@ def _stated(text: str) -> Extraction | None:
     for mark in _HASHES.finditer(plain):
         found = _number_at(plain, mark.end())
         if found is not None and found.value is not None and not _HEADER_REST.match(plain, found.end):
+            if _is_taken_back(plain, found):
+                return Extraction(None, "not_one_number")
             return Extraction(found.text, "hashes")
     statements = [(position, "boxed", content) for position, content in boxed_contents(plain)]
     for word in _KEYWORD.finditer(lower_in_place(plain)):
@@ -257,10 +262,17 @@ def _segment(rest: str) -> Extraction | None:
         return None
     if not _LEAD_IN.match(lead) and len(numerals) > 1:
         return None
-    if first.value is None or _LIST_GOES_ON.match(segment, first.end):
+    if first.value is None or _LIST_GOES_ON.match(segment, first.end) or _is_taken_back(body, first):
         return Extraction(None, "not_one_number")
     negative = lead.rstrip(" $").endswith("-") and first.text[0] not in "+-"
     return Extraction("-" + first.text if negative else first.text, "answer")
+
+
+def _is_taken_back(text: str, found: _Found) -> bool:
+    """Whether another number follows at once that ends the line: ``5? 6``, ``5. No, 6``."""
+    doubt = _TAKEN_BACK.match(text, found.end)
+    other = _number_at(text, doubt.end()) if doubt else None
+    return other is not None and other.value != found.value and bool(_LINE_ENDS.match(text, other.end))
 
 
 def _number_at(text: str, position: int) -> _Found | None:
@@ -386,6 +398,7 @@ class NumberScorer(Scorer):
     """
 
     scorer_id: ClassVar[str] = "number"
+    version: ClassVar[int] = 2
 
     def assess(self, record: EvalRecord, answer: Answer) -> Score:
         gold = record.reference.rpartition("####")[2].strip()

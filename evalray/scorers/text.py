@@ -22,6 +22,14 @@ _JOINT = "\n\n\N{HORIZONTAL ELLIPSIS}\n\n"
 #: A token cut by the window's edge is dropped up to this length.
 _MAX_TOKEN_CHARS = 256
 
+_DOUBTS = r"(?:no|wait|actually|hm+|sorry|rather|i mean|make that)"
+#: What may stand between a value and another one on its line that takes it back at once:
+#: ``A? B``, ``5 ... wait, 6``, ``A. No, B``.  A bare stop or comma does not.
+TAKING_BACK = (
+    rf"(?:(?:\?+|\.{{2,}}|\u2026|->|=>|\u2192)[.,;!?]{{0,3}} ?|[.,;!?\-\u2013\u2014]{{1,3}} ?(?=(?i:{_DOUBTS})\b))"
+    rf"(?:(?i:{_DOUBTS}|it is|it's)\b[.,;:!?\u2026]{{0,4}} ?){{0,4}}"
+)
+
 
 @dataclass(slots=True, frozen=True)
 class Extraction:

@@ -193,6 +193,38 @@ def test_several_letters_are_no_answer(text: str) -> None:
     assert letter(text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: A? B",
+        "The answer is A... wait, B.",
+        "Answer: A. No, B.",
+        "Answer: (A). Actually, it is (B).",
+        "Answer: A -> B",
+        "Answer: A, no wait, B\n\nSo much for that.",
+        "I choose C - sorry, D!",
+    ],
+)
+def test_a_letter_that_its_line_takes_back_is_no_answer(text: str) -> None:
+    assert extract_choice(text, "ABCD").value is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Answer: B. No other option fits.",
+        "Answer: B. No, really",
+        "Answer: B? I am sure.",
+        "Answer: B... as A is a trap.",
+        "Answer: B. C",
+        "Answer: B. Actually, C is wrong.",
+        "Answer: B? B.",
+    ],
+)
+def test_words_after_a_letter_that_name_no_other_leave_it(text: str) -> None:
+    assert extract_choice(text, "ABCD").value == "B"
+
+
 def test_a_withdrawn_single_letter_does_not_stand_in_for_several() -> None:
     assert extract_choice("Answer: A\nAnswer: B or C", "ABCD").rule == "several_letters"
 

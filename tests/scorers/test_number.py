@@ -173,6 +173,35 @@ def test_what_is_not_one_number_is_not_read(text: str) -> None:
     assert value(text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ANSWER: 5? 6",
+        "The answer is 5... wait, 6",
+        "ANSWER: 5. No, 6.",
+        "ANSWER: $5, no wait, $6",
+        "ANSWER: 5 -> 6",
+        "#### 5, no wait, 6",
+    ],
+)
+def test_a_number_that_its_line_takes_back_is_not_read(text: str) -> None:
+    assert value(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is 5. No 6 is left.",
+        "ANSWER: 5? 5.0",
+        "ANSWER: 5. Actually, 6 would be too many.",
+        "#### 5\n6 is what remains",
+        "ANSWER: 5... as 2 + 3 = 5",
+    ],
+)
+def test_words_after_a_number_that_take_nothing_back_leave_it(text: str) -> None:
+    assert value(text) == 5
+
+
 def test_an_enumeration_after_the_marker_is_not_the_answer() -> None:
     assert value("Answer:\n1. First, she sells 18 eggs.\n2. So she has 9.") == 9
 
