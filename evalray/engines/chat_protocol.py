@@ -107,7 +107,7 @@ def parse_chunk(event: Any, secrets: tuple[str, ...] = ()) -> Chunk | None:
             useful = True
         timings = event.get("timings")
         if timings:
-            chunk.timings = measures_of(timings)
+            chunk.timings = measures_of(_table(timings))
             useful = True
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(event, secrets) from error
@@ -135,7 +135,7 @@ def parse_completion(reply: Any, secrets: tuple[str, ...] = ()) -> Chunk:
         if usage := reply.get("usage"):
             _add_usage(chunk, usage)
         if timings := reply.get("timings"):
-            chunk.timings = measures_of(timings)
+            chunk.timings = measures_of(_table(timings))
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _not_the_protocol(reply, secrets) from error
     return chunk
@@ -153,9 +153,12 @@ def _finish_reason(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _add_usage(chunk: Chunk, usage: dict[str, Any]) -> None:
-    prompt = usage.get("prompt_tokens_details") or {}
-    completion = usage.get("completion_tokens_details") or {}
+def _add_usage(chunk: Chunk, usage: Any) -> None:
+    """Counts in another shape were not measured; the answer beside them was given, and paid for."""
+    if not isinstance(usage, dict):
+        return
+    prompt = _table(usage.get("prompt_tokens_details"))
+    completion = _table(usage.get("completion_tokens_details"))
     chunk.usage = Usage(
         prompt_tokens=count_of(usage.get("prompt_tokens")),
         completion_tokens=count_of(usage.get("completion_tokens")),
@@ -163,6 +166,10 @@ def _add_usage(chunk: Chunk, usage: dict[str, Any]) -> None:
         reasoning_tokens=count_of(completion.get("reasoning_tokens")),
     )
     chunk.cost_usd = measure_of(usage.get("cost"))
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(content: Any) -> str:

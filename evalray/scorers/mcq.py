@@ -81,7 +81,7 @@ class MCQScorer(Scorer):
         metadata["candidate_letter"] = extraction.value
         if extraction.value is None:
             metadata["reason"] = _NO_LETTER
-        score = verdict(answer, extraction, reference.__eq__, metadata)
+        score = verdict(answer, extraction, _same_option(reference, letters, options).__contains__, metadata)
         if score.outcome is not Outcome.UNPARSED or not self.judge or not answer_text(answer):
             return score
         prompt = judge_prompt(
@@ -101,9 +101,8 @@ class MCQScorer(Scorer):
         if letter is not None:
             metadata["candidate_letter"] = letter
             del metadata["reason"]
-        return verdict(
-            answer, Extraction(letter, "judge"), call.metadata["reference_letter"].__eq__, metadata
-        )
+        right = _same_option(call.metadata["reference_letter"], *self._choices(record.metadata))
+        return verdict(answer, Extraction(letter, "judge"), right.__contains__, metadata)
 
     def _choices(self, metadata: dict[str, Any]) -> tuple[str, list[str]]:
         """The question's letters, and the option texts in their order (empty if not known)."""
@@ -124,6 +123,12 @@ class MCQScorer(Scorer):
             if letters:
                 return letters, []
         return self.letters, []
+
+
+def _same_option(reference: str, letters: str, options: list[str]) -> set[str]:
+    """The reference and the letters of options with the very same text: no answer can tell them apart."""
+    texts = dict(zip(letters, (option.strip() for option in options), strict=False))
+    return {reference} | {letter for letter in texts if texts[letter] == texts.get(reference)}
 
 
 def _reference_letter(reference: str, letters: str, options: list[str]) -> str | None:

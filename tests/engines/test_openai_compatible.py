@@ -303,6 +303,28 @@ async def test_figures_that_cannot_be_true_were_not_measured_and_cost_no_answer(
     assert (generation.cost_usd, generation.timeline.server) == (None, {})
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"usage": "7 tokens"},
+        {"usage": [7, 3]},
+        {"usage": {"prompt_tokens": "7", "completion_tokens": [3], "prompt_tokens_details": 7}},
+        {"usage": {"completion_tokens_details": ["x"]}},
+        {"timings": [1, 2]},
+    ],
+)
+async def test_counts_in_another_shape_were_not_measured_and_cost_no_answer(
+    stub: StubServer, connect: Any, shape: dict[str, Any], streamed: bool
+) -> None:
+    whole = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], **shape}
+    pieces = sse(delta("4"), delta(finish="stop"), {"choices": [], **shape}, "[DONE]")
+    stub.script = [stream(pieces) if streamed else reply(200, whole)]
+    generation = await run(await connect(engine_args={"stream": streamed}))
+    assert (generation.model_answer, generation.error, generation.attempts) == ("4", None, 1)
+    assert generation.prompt_tokens is None
+
+
 async def test_a_long_list_of_models_is_read_to_its_end(stub: StubServer) -> None:
     others = [{"id": f"other{number}", "description": "x" * 1000} for number in range(200)]
     listed = json.dumps({"data": [*others, {"id": "stub", "max_model_len": 77}]}).encode()

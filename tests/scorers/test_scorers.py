@@ -37,6 +37,17 @@ def test_mcq_outcomes(record: Any, text: str, finish_reason: str | None, outcome
     assert assess(MCQScorer(), record("B", options=["x", "y", "z"]), text, finish_reason).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("letter", "outcome"),
+    [("A", Outcome.INCORRECT), ("B", Outcome.CORRECT), ("C", Outcome.INCORRECT), ("D", Outcome.CORRECT)],
+)
+def test_an_option_that_stands_there_twice_is_right_under_either_letter(
+    record: Any, letter: str, outcome: Outcome
+) -> None:
+    question = record("B", options=["y", "x", "X", "x "])
+    assert MCQScorer().assess(question, Answer(f"ANSWER: {letter}", "stop")).outcome is outcome
+
+
 def test_mcq_metadata_carries_the_seed_keys(record: Any) -> None:
     right = assess(MCQScorer(), record("B", options=["x", "y", "z"]), "ANSWER: C")
     assert right.metadata == {
