@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from errno import ENAMETOOLONG
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -32,7 +33,10 @@ def article(link: object, folder: str) -> str:
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise ValueError(f"articles: no such folder: {folder}")
-    path = urlsplit(str(link).strip()).path
+    try:
+        path = urlsplit(str(link).strip()).path
+    except ValueError:  # no address, so no article
+        return ""
     title = unquote(path.removeprefix("/wiki/") if path.startswith("/wiki/") else path.rpartition("/")[2])
     name = _UNSAFE.sub("_", title.strip())
     if not name.strip("._ "):
@@ -44,5 +48,7 @@ def article(link: object, folder: str) -> str:
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
+                if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
+                    continue
                 raise ValueError(f"article {candidate}{suffix}: {error}") from error
     return ""

@@ -217,6 +217,11 @@ def test_an_article_is_found_by_the_end_of_its_address(tmp_path: Path, link: str
     assert article(link, str(tmp_path)) == "text"
 
 
+@pytest.mark.parametrize("link", ["http://[wiki/Rome", "https://x/wiki/" + "y" * 400])
+def test_a_link_that_can_have_no_article_costs_no_row(tmp_path: Path, link: str) -> None:
+    assert article(link, str(tmp_path)) == ""
+
+
 def test_articles_that_are_not_there_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "B.txt").write_text("b")
     links = ["https://x/wiki/A", "https://x/wiki/B", "https://x/", ""]
