@@ -12,7 +12,8 @@ from evalray.reports.format import DASH
 from evalray.reports.table import Table
 from evalray.store import read_summary
 
-_REASONS = ("energy_reason", "utilization_reason", "peak")
+#: What is said of a run below the tables, by its figures' keys.
+_REASONS = {"energy_reason": "energy: ", "utilization_reason": "MFU and MBU: ", "peak": "MFU and MBU are of "}
 
 #: What :func:`read_run_figures` found, by the run's name.
 Figures = Mapping[str, Mapping[str, Any]]
@@ -78,10 +79,16 @@ def device_energy(runs: Figures) -> Table:
 
 
 def measuring_notes(runs: Figures) -> list[str]:
-    """Why figures are missing and what peaks they are of, each once."""
-    found = (run.get(key) for key in _REASONS for run in runs.values())
+    """Why figures are missing and what peaks they are of, each once, with the runs it is of if not of all."""
+    whose: dict[str, list[str]] = {}
+    for key, what in _REASONS.items():
+        for name, run in runs.items():
+            if run.get(key):
+                whose.setdefault(f"{what}{run[key]}", []).append(name)
     provisional = [name for name, run in runs.items() if run.get("provisional") is True]
-    notes = [str(note) for note in dict.fromkeys(found) if note]
+    notes = [
+        note if len(names) == len(runs) else f"{', '.join(names)}: {note}" for note, names in whose.items()
+    ]
     if provisional:
         notes.append(
             f"{', '.join(provisional)}: provisional, others on its devices were still at work when the sweep ended; "

@@ -15,7 +15,7 @@ from evalray.cli import main
 from evalray.cli.tables import energy_lines
 from evalray.errors import ConfigError, StoreError
 from evalray.importing import import_path
-from evalray.reports import PowerFiles, device_energy, write_power
+from evalray.reports import PowerFiles, device_energy, measuring_notes, write_power
 from evalray.runtime import RunOutcome, SweepResult
 from evalray.telemetry import DeviceKind, DevicePower, PowerTimeline
 from evalray.telemetry_report import telemetry_report
@@ -268,3 +268,14 @@ def test_summarize_shows_energy_and_utilisation_as_the_sweep_did(
     out = capsys.readouterr().out
     assert "742 J" in out
     assert "MFU 12.5 %" in out
+
+
+def test_reasons_and_peaks_say_what_of_and_whose_they_are() -> None:
+    known = {"peak": "5 GFLOP/s", "energy_reason": "no meter"}
+    assert measuring_notes(
+        {"b_m": known, "b_n": {"utilization_reason": "no peak", "energy_reason": "no meter"}}
+    ) == [
+        "energy: no meter",
+        "b_n: MFU and MBU: no peak",
+        "b_m: MFU and MBU are of 5 GFLOP/s",
+    ]
