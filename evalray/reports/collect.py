@@ -14,7 +14,7 @@ from typing import Any
 
 from evalray.errors import EvalRayError
 from evalray.reports.escape import plain
-from evalray.store import iter_results, read_run, read_summary, read_sweep, scan_runs
+from evalray.store import iter_results, read_run, read_summary, read_sweep, scan_runs, why_failed
 from evalray.types import Outcome, RunSummary
 
 #: The outcomes a reader wants examples of, in the order in which they are shown.
@@ -51,6 +51,9 @@ class ReportedRun:
     excerpts: tuple[Excerpt, ...] = ()
     tag: str = ""
     """``#1a2b``, the beginning of its fingerprint, where another run has the same benchmark and model."""
+
+    why_failed: str = ""
+    """What a failed run's samples ended in, where its summary gives no reason; only with excerpts."""
 
     @property
     def label(self) -> str:
@@ -115,12 +118,15 @@ def collect(sweep_dir: Path, *, with_excerpts: bool = True) -> SweepReport:
             report.warnings.append(f"{run.summary_path.name} cannot be read: {error}")
             continue
         excerpts: tuple[Excerpt, ...] = ()
+        cause = ""
+        if with_excerpts and summary.status == "failed" and not summary.reason:
+            cause = why_failed(summary, run.config.max_error_rate, run.results_path)
         if with_excerpts and run.results_path.exists():
             try:
                 excerpts = read_excerpts(run.results_path, summary.outcomes)
             except (EvalRayError, OSError, ValueError, TypeError, KeyError) as error:
                 report.warnings.append(f"{run.results_path.name} cannot be read: {error}")
-        report.runs.append(ReportedRun(run.name, summary, excerpts))
+        report.runs.append(ReportedRun(run.name, summary, excerpts, why_failed=cause))
         configs[run.name] = asdict(run.config)
     _tell_apart(report, configs)
     return report

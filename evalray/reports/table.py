@@ -205,7 +205,8 @@ def warnings(report: SweepReport) -> list[str]:
         of_run = run_warnings(s)
         if s.status in ("partial", "failed"):
             why = f": {s.reason}" if s.reason else ""
-            of_run.append(f"{s.status}; {scored_text(s)} samples scored{why}")
+            scored = f"{s.status}; {scored_text(s)} samples scored{why}"
+            of_run.append(f"{s.status}: {run.why_failed}" if run.why_failed else scored)
         for text in dict.fromkeys(of_run):
             whose.setdefault(text, []).append(f"{run.label} on {s.benchmark}")
     for text, names in whose.items():

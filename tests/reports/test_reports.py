@@ -273,6 +273,17 @@ def test_a_stopped_run_says_why_in_the_report(make_sweep: MakeSweep) -> None:
     assert lines == ["smol on quickstart: partial; 1/2 samples scored: circuit breaker: 20 requests"]
 
 
+def test_a_failed_run_says_in_the_report_what_its_samples_ended_in(make_sweep: MakeSweep) -> None:
+    cells = [("quickstart", "one"), ("quickstart", "two")]
+    sweep = make_sweep(cells=cells, outcomes=[Outcome.ENGINE_ERROR] * 2, answer="no such <model>")
+    (said,) = table.warnings(collect(sweep))
+    head = "one on quickstart, two on quickstart: failed: none of 2 samples could be scored: 2 engine_error; "
+    assert said == f"{head}engine_error, as of record 'r0': HTTP 500: no such <model>"
+    write_reports(sweep)
+    assert "no such &lt;model&gt;" in (sweep / "report.html").read_text()
+    assert "<model>" not in (sweep / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("stopped", "outcome", "said"),
     [
