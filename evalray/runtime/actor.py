@@ -92,6 +92,9 @@ class EngineActor:
     """Hosts one engine.  Every method is a coroutine: a plain one would hold up the event loop."""
 
     def __init__(self, config: EngineConfig, engine_id: str) -> None:
+        # The numbers that Ray gives are NVML's, by PCI address.  CUDA's own default puts the fastest GPU first:
+        # on a machine of differing GPUs an engine would compute on one and be charged for another.
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         self._config = config
         self._engine_id = engine_id
         self._node_id = ""

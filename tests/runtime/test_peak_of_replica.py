@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from evalray.engines.base import EngineConfig
 from evalray.plan import Deployment
+from evalray.runtime.actor import EngineActor
 from evalray.runtime.engine_facts import peak_of
 from evalray.telemetry import (
     ClockPair,
@@ -58,6 +60,13 @@ def test_a_gpu_is_measured_against_the_probe_of_that_gpu_on_its_node() -> None:
     assert peak_of(on_gpu, _node(cpu=_PROBE), (_GPU,), "bf16").flops_per_second is None
     node = NodeInfo("n", (), 0.0, ClockPair(0.0, 1e9), probes={"cuda:1": _PROBE, "cuda:0": _PROBE})
     assert peak_of(on_gpu, node, (_GPU,), "bf16").flops_per_second == 5e11
+
+
+@pytest.mark.parametrize("before", [None, "FASTEST_FIRST"])
+def test_an_engine_counts_gpus_as_its_meters_do(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", before or "")
+    EngineActor(EngineConfig("m", "llamacpp"), "m/0")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_a_nodes_probes_come_back_as_they_were_recorded() -> None:
