@@ -81,11 +81,20 @@ class WorkQueue:
         self._returned: deque[WorkItem] = deque()
         self._suspects: deque[WorkItem] = deque()
         self._lanes: dict[str, _Lane] = {}
+        self._expected: set[str] = set()
         self._ward: str | None = None
         """The replica set aside for suspects while others still have innocent work."""
         self.closed = False
 
     # -- replicas ---------------------------------------------------------------------------
+
+    def expect(self, replica: str) -> None:
+        """It is starting: of the last items some are left for it."""
+        self._expected.add(replica)
+
+    def expect_no_more(self, replica: str) -> None:
+        """It has started, or will not."""
+        self._expected.discard(replica)
 
     def add_replica(self, replica: str, limit: int) -> None:
         self._lanes[replica] = _Lane(limit)
@@ -191,13 +200,18 @@ class WorkQueue:
         return items
 
     def _fair_share(self, lane: _Lane) -> int:
-        """What one replica may hold so that the last items are spread over all, by their limits."""
+        """What one replica may hold so that the last items are spread over all, by their limits.
+
+        One that is starting counts as another of ``lane``'s kind, but keeps no slot of it empty.
+        """
         remaining = self._source.remaining()
         if remaining is None:
             return lane.capacity
         sharing = [each for each in self._lanes.values() if not each.on_trial]
         total = remaining + len(self._returned) + sum(len(each.held) for each in sharing)
-        return math.ceil(total * lane.limit / sum(each.limit for each in sharing))
+        limits = sum(each.limit for each in sharing)
+        share = math.ceil(total * lane.limit / (limits + len(self._expected) * lane.limit))
+        return max(share, min(lane.limit, math.ceil(total * lane.limit / limits)))
 
     def _is_ward(self, replica: str) -> bool:
         if len(self._lanes) < 2:

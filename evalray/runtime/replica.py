@@ -121,6 +121,7 @@ class Replica:
 
     async def _live(self) -> None:
         link = self.link = ReplicaLink(self._spec.config, self.engine_id, self._spec.need, self._policy)
+        self._queue.expect(self.engine_id)
         try:
             watch = self._watch
             on_placed = watch.placed if watch is not None else _ignore
@@ -130,6 +131,8 @@ class Replica:
         except (EngineStartError, PlacementError):
             link.kill()
             raise
+        finally:
+            self._queue.expect_no_more(self.engine_id)
         self._queue.add_replica(self.engine_id, link.limit)
         self.progress.state, self.progress.limit = "ready", link.limit
         self._on_ready(info)

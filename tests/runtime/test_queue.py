@@ -65,6 +65,27 @@ def test_the_last_items_are_spread_over_all_replicas() -> None:
     assert len(fill(queue, "b")) == 5
 
 
+def test_a_replica_that_is_starting_finds_its_part_of_the_last_items() -> None:
+    queue = WorkQueue(Numbers(14))
+    for name in "abcd":
+        queue.expect(name)
+    given = {}
+    for name in "abcd":
+        queue.expect_no_more(name)
+        queue.add_replica(name, 3)
+        given[name] = len(fill(queue, name))
+    assert given == {"a": 4, "b": 4, "c": 4, "d": 2}
+
+
+@pytest.mark.parametrize("others", [1, 7])
+def test_no_slot_stays_empty_for_a_replica_that_is_starting(others: int) -> None:
+    queue = WorkQueue(Numbers(10))
+    for number in range(others):
+        queue.expect(f"starting {number}")
+    queue.add_replica("a", 8)
+    assert len(fill(queue, "a")) == 8
+
+
 def test_a_larger_replica_gets_a_larger_share_of_the_last_items() -> None:
     queue = WorkQueue(Numbers(12))
     queue.add_replica("small", 4)
