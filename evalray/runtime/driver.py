@@ -118,7 +118,7 @@ class _Sweep:
         self.policy = policy
         self.tracker = tracker
         self.say = on_message or (lambda line: None)
-        store.on_damaged = self.say
+        store.on_begun_beside = self.say
         self.interrupted = False
         self.errors: list[str] = []
         self.disk_full = False

@@ -29,16 +29,24 @@ def run_fingerprint(
 
     ``engine_args`` comes without its answer-neutral keys; secrets in it do not count.
     """
-    seed = None if config.sampling_seed is None else int(config.sampling_seed)
     identity = {
+        **answer_settings(config),
+        "engine": engine,
+        "engine_args": redact(engine_args),
+        "prompt": prompt_hash,
+        "data": data_digest,
+    }
+    return hashlib.sha256(_canonical(identity).encode()).hexdigest()[:32]
+
+
+def answer_settings(config: RunConfig) -> dict[str, Any]:
+    """What of a run's configuration is in its fingerprint: whatever can change an answer."""
+    return {
         "benchmark": config.benchmark,
         "model": config.model,
         "backend": config.backend,
         "agent": config.agent_name,
         "tools": sorted(config.tools),
-        "engine": engine,
-        "engine_args": redact(engine_args),
-        "prompt": prompt_hash,
         "system_prompt": config.system_prompt,
         "num_fewshot": config.num_fewshot,
         "temperature": float(config.temperature),
@@ -46,14 +54,12 @@ def run_fingerprint(
         "top_p": None if config.top_p is None else float(config.top_p),
         "top_k": config.top_k,
         "stop": list(config.stop),
-        "sampling_seed": seed,
-        "data": data_digest,
+        "sampling_seed": None if config.sampling_seed is None else int(config.sampling_seed),
         "split": config.dataset_split,
         "subset": config.dataset_subset,
         "shuffle_seed": config.seed,
         "record_ids": config.record_ids,
     }
-    return hashlib.sha256(_canonical(identity).encode()).hexdigest()[:32]
 
 
 def _canonical(value: Any) -> str:

@@ -6,6 +6,7 @@ Nothing here deletes results: a fresh sweep moves the old one aside.
 
 from __future__ import annotations
 
+import reprlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from evalray.errors import StoreError
-from evalray.store.fingerprint import run_name
+from evalray.store.fingerprint import answer_settings, run_name
 from evalray.store.jsonlines import move_aside, read_json, redact, store_errors, write_json
 from evalray.store.layout import RunFiles, RunManifest
 from evalray.store.lock import LOCK_NAME, DirectoryLock
@@ -32,8 +33,8 @@ class SweepStore:
         self.directory = directory
         self.resumed = resumed
         """Whether an earlier process worked here."""
-        self.on_damaged: Callable[[str], None] = lambda message: None
-        """Told of a run that cannot be read and may be the one that is begun anew beside it."""
+        self.on_begun_beside: Callable[[str], None] = lambda message: None
+        """Told of a run that begins from the start beside one of its name: of other settings, or damaged."""
         self._lock = lock
         self._open_runs: dict[str, RunStore] = {}
 
@@ -85,9 +86,29 @@ class SweepStore:
             info=info,
         )
         directory = self._run_directory(run_name(config.benchmark, config.model), fingerprint)
+        self._tell_of_namesake(directory, config)
         run = RunStore(directory, manifest, on_close=lambda: self._forget(fingerprint))
         self._open_runs[fingerprint] = run
         return run
+
+    def _tell_of_namesake(self, directory: Path, config: RunConfig) -> None:
+        """Say where a changed setting begins a run from the start.  Two of one suite are meant to differ."""
+        namesake = directory.parent / run_name(config.benchmark, config.model)
+        opened = {run.name for run in self._open_runs.values()}
+        if directory == namesake or namesake.name in opened or not _is_free(directory):
+            return
+        try:
+            before = answer_settings(read_run(namesake).config)
+        except StoreError:
+            return  # said already, or a run of which only files are left
+        now = answer_settings(config)
+        changed = [
+            f"{key} was {_told(before[key])}, now {_told(now[key])}" for key in now if before[key] != now[key]
+        ]
+        why = "; ".join(changed) or "data, prompt or engine settings differ"
+        self.on_begun_beside(
+            f"{namesake.name} has answers at other settings ({why}): they stay, {directory.name} begins from the start"
+        )
 
     def _forget(self, fingerprint: str) -> None:
         self._open_runs.pop(fingerprint, None)
@@ -106,7 +127,7 @@ class SweepStore:
         for candidate in candidates:
             if _is_free(candidate):
                 for problem in damaged:
-                    self.on_damaged(
+                    self.on_begun_beside(
                         f"{problem}: its samples are not found again, {candidate.name} begins from the start"
                     )
                 return candidate
@@ -139,6 +160,10 @@ class SweepStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _told(value: Any) -> str:
+    return reprlib.repr(value)
 
 
 def _has_content(directory: Path) -> bool:

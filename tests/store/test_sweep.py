@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from evalray.errors import StoreError
-from evalray.store import SweepStore, iter_results, list_runs, read_run, read_sweep, scan_runs
+from evalray.store import (
+    SweepStore,
+    iter_results,
+    list_runs,
+    read_run,
+    read_sweep,
+    run_fingerprint,
+    scan_runs,
+)
+from evalray.types import RunConfig
 
 HOLDER = """
 import sys, time, os
@@ -194,6 +203,52 @@ def test_a_journal_of_a_later_version_is_refused(driver):
         driver.execute()
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"temperature": 0.5, "max_samples": 3}, "temperature was 0.0, now 0.5"),
+        ({"system_prompt": "Be brief. " * 50}, "system_prompt was None, now 'Be brief. Be"),
+        ({"max_samples": 3, "max_workers": 2}, None),
+    ],
+)
+def test_a_changed_setting_that_begins_a_run_from_the_start_is_named_once(tmp_path, changes, said):
+    heard: list[str] = []
+
+    def go(**settings):
+        with SweepStore.open(tmp_path / "s") as sweep:
+            sweep.on_begun_beside = heard.append
+            return _begin(sweep, **settings)
+
+    first = go()
+    assert heard == []
+    again = go(**changes)
+    if said is None:
+        assert (again, heard) == (first, [])
+        return
+    assert again != first
+    assert len(heard) == 1
+    assert said in heard[0]
+    assert heard[0].startswith(f"{first} has answers at other settings (")
+    assert heard[0].endswith(f"): they stay, {again} begins from the start")
+    assert len(heard[0]) < 300
+    go(**changes)
+    assert len(heard) == 1
+
+
+def test_two_runs_of_one_suite_that_differ_are_no_surprise(tmp_path):
+    heard: list[str] = []
+    with SweepStore.open(tmp_path / "s") as sweep:
+        sweep.on_begun_beside = heard.append
+        assert _begin(sweep) != _begin(sweep, temperature=1.0)
+    assert heard == []
+
+
+def _begin(sweep, **settings):
+    config = RunConfig(benchmark="b", backend="direct", model="m", **settings)
+    key = run_fingerprint(config, engine="e", engine_args={}, prompt_hash="p", data_digest="d")
+    return sweep.open_run(config, fingerprint=key, scorer_fingerprint="s", num_records=1, info={}).name
+
+
 DAMAGED = [b"", b"[1, 2]", b"{}", b'{"format": "x", "config": 1}', b'{"format": 99}', b"\xff\xfe"]
 
 
@@ -206,7 +261,7 @@ def test_a_damaged_run_hides_no_other_and_is_named_when_its_samples_begin_anew(d
     assert (runs, list(damaged)) == ([], ["b_m"])
     said: list[str] = []
     with SweepStore.open(driver.directory) as sweep:
-        sweep.on_damaged = said.append
+        sweep.on_begun_beside = said.append
         again = driver.open(sweep).name
     assert len(said) == 1
     assert str(manifest) in said[0]
