@@ -178,7 +178,21 @@ def explain(error: BaseException, location: TableLocation) -> DatasetError:
         return DatasetError(f"{name} has several subsets; set subset to one of them{there}")
     if is_unreachable(error):
         return unreachable_error(name)
+    if len(location.files) > 1 and (damaged := _first_damaged(location.files)):
+        return DatasetError(f"{damaged}: not a whole Parquet file; copy it anew, or leave it out of data")
     return DatasetError(f"{name} cannot be loaded: {type(error).__name__}: {text[:300]}")
+
+
+def _first_damaged(files: Sequence[Path]) -> Path | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in files:
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException):
+            return path
+    return None
 
 
 def _listed(python_list: str) -> str:

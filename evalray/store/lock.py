@@ -110,7 +110,7 @@ def _locked(directory: Path, holder: dict[str, Any]) -> StoreError:
     host, pid, since = (holder.get(key, "?") for key in ("host", "pid", "started_at"))
     return StoreError(
         f"{directory}: locked by {host} pid {pid} since {since}; "
-        "wait for that run or stop it, or use another --sweep-id"
+        "wait for that process or stop it; a run of another --sweep-id can go beside it"
     )
 
 

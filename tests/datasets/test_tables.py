@@ -58,6 +58,14 @@ def test_options_survive_parquet(load, parquet_file, write_rows) -> None:
     assert table.digest() == lines.digest()
 
 
+def test_of_several_parquet_files_the_damaged_one_is_named(load, numbered_rows, parquet_file) -> None:
+    parquet_file(numbered_rows(3), "a.parquet")
+    damaged = parquet_file(numbered_rows(3), "b.parquet")
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    with pytest.raises(DatasetError, match=r"b\.parquet: not a whole Parquet file"):
+        load(damaged.with_name("*.parquet"))
+
+
 def test_bad_table_row_is_named_by_its_index(load, parquet_file, numbered_rows) -> None:
     rows = numbered_rows(3)
     rows[1]["answer"] = None
