@@ -18,7 +18,7 @@ from evalray.runtime.link import ReplicaLink, ReplicaLost
 from evalray.runtime.placement import Need
 from evalray.runtime.policy import RuntimePolicy
 from evalray.runtime.progress import ReplicaProgress
-from evalray.runtime.queue import WorkItem, WorkQueue
+from evalray.runtime.queue import MICRO_BATCH, WorkItem, WorkQueue
 from evalray.types import Generation
 
 Finished = list[tuple[WorkItem, Generation]]
@@ -156,6 +156,9 @@ class Replica:
                 elif queue.idle():
                     self._wake_others()
                     return
+                # Before anything is waited for: a large replica takes several micro-batches.
+                while len(items) == MICRO_BATCH and (items := queue.grant(self.engine_id)):
+                    await link.submit(items)
                 if woken is None:
                     woken = asyncio.ensure_future(self.wake.wait())
                 self.waiting = poll is None

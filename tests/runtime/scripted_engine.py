@@ -32,7 +32,7 @@ class ScriptedEngine(Engine):
     default_concurrency: ClassVar[int] = 4
     can_span_nodes: ClassVar[bool] = True
     answer_neutral_args: ClassVar[frozenset[str]] = frozenset(
-        {"seconds", "log", "start", "cost", "children", "counts", "workers"}
+        {"seconds", "log", "together", "start", "cost", "children", "counts", "workers"}
     )
     asked = 0
     _core: subprocess.Popen[str] | None = None
@@ -72,6 +72,8 @@ class ScriptedEngine(Engine):
         if log := self.config.engine_args.get("log"):
             with Path(log).open("a") as file:
                 file.write(f"{os.getpid()} {request.request_id}\n")
+        if together := self.config.engine_args.get("together"):
+            await self._wait_for_others(together)
         await asyncio.sleep(float(self.config.engine_args.get("seconds", 0.0)))
         if self._applies(words):
             if "die" in words:
@@ -88,6 +90,13 @@ class ScriptedEngine(Engine):
         yield Chunk(
             finish_reason="stop", usage=Usage(len(words), 2), cost_usd=self.config.engine_args.get("cost")
         )
+
+    async def _wait_for_others(self, number: int) -> None:
+        deadline = time.monotonic() + 20.0
+        while self.asked < number:
+            if time.monotonic() > deadline:
+                raise RequestError("server_error", f"{self.asked} of {number} were asked at once")
+            await asyncio.sleep(0.01)
 
     @staticmethod
     def _applies(words: list[str]) -> bool:

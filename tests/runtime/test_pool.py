@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,13 @@ async def test_two_replicas_share_the_work_and_close_their_engines(tmp_path: Pat
     assert len(work) == 2
     assert min(work.values()) >= 40
     assert {pid for pid, what in lines if what == "closed"} == set(work)
+
+
+async def test_a_large_replica_is_filled_before_its_first_answer() -> None:
+    patient = replace(_QUICK, poll_seconds=60.0, hang_seconds=60.0)
+    pool, results = make_pool(["x 1"] * 100, in_flight=100, policy=patient, together=100)
+    await asyncio.wait_for(pool.run(), 120)
+    assert results.kinds() == {None: 100}
 
 
 async def test_a_killed_actor_costs_nothing_but_time() -> None:
