@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pickle
 import time
@@ -150,6 +151,9 @@ class EngineActor:
         if self._config.adaptive_concurrency:
             self._gate = Gate(ConcurrencyController(number))
         self._workers = [asyncio.create_task(self._work()) for _ in range(number)]
+        # What was loaded stays: going through it again would hold up every request for tens of milliseconds.
+        gc.collect()
+        gc.freeze()
         return Started(info, number)
 
     async def exchange(

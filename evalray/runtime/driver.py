@@ -8,6 +8,7 @@ Whatever happens, what is journaled stays, and the result says how every cell en
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -206,6 +207,7 @@ class _Sweep:
                     self._connecting.cancel()
                     await asyncio.gather(self._connecting, return_exceptions=True)
                 await self._cluster.close(say=self.say)
+                gc.unfreeze()
         return self._result()
 
     async def _run_deployments(self) -> None:
@@ -256,6 +258,8 @@ class _Sweep:
             await self._cluster.connect(self.policy.connect_seconds)
         finally:
             self._take_signals_back()
+        # Going through all that was imported by now takes tens of milliseconds, in which no request is sent.
+        gc.freeze()
         nodes = await asyncio.to_thread(self._cluster.nodes)
         return Admission(nodes, self.policy.parallel_deployments)
 

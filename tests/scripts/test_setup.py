@@ -32,10 +32,11 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _setup(checkout: Path, **environment: str) -> list[str]:
+    around = {name: value for name, value in os.environ.items() if not name.startswith("EVALRAY_")}
     done = subprocess.run(
         ["bash", "scripts/setup.sh"],
         cwd=checkout,
-        env={**os.environ, "PYTHON": str(checkout / "python"), **environment},
+        env={**around, "PYTHON": str(checkout / "python"), **environment},
         capture_output=True,
         text=True,
         check=True,
