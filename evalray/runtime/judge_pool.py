@@ -233,8 +233,7 @@ class JudgePool:
             raise error
         if self._failed_starts == 1:
             around.say(f"judge {self.model}: {error}; it is tried again, and answers wait for it")
-        backoff = policy.restart_backoff_seconds * 2 ** (self._failed_starts - 1)
-        await asyncio.sleep(min(max(backoff, 0.1), policy.restart_backoff_cap_seconds))
+        await asyncio.sleep(policy.restart_delay_seconds(self._failed_starts))
 
     async def _live(self) -> None:
         """One life of its actors: until the sweep ends, or others need what they hold."""

@@ -44,3 +44,8 @@ class RuntimePolicy:
     judge_idle_seconds: float = 2.0
     """How long a judge without work keeps resources that a deployment waits for."""
     parallel_deployments: int = 4
+
+    def restart_delay_seconds(self, failures: int) -> float:
+        """Before the next start after so many (1 or more) that came to nothing: doubled with each, up to the cap."""
+        backoff = self.restart_backoff_seconds * 2.0 ** (failures - 1)
+        return min(max(backoff, 0.1), self.restart_backoff_cap_seconds)

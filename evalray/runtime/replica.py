@@ -223,8 +223,7 @@ class Replica:
             self._give_up(lost)
             return False
         self._say(f"{self.engine_id}: {lost.reason}; replacing it")
-        backoff = self._policy.restart_backoff_seconds * 2 ** (self._fruitless - 1)
-        await asyncio.sleep(min(max(backoff, 0.1), self._policy.restart_backoff_cap_seconds))
+        await asyncio.sleep(self._policy.restart_delay_seconds(self._fruitless))
         return True
 
     def _give_up(self, error: Exception) -> None:
